@@ -6,13 +6,13 @@ import sys
 from collections.abc import Sequence
 
 _NEW_OBJECTS = 50_000
-"""Between two looks for garbage: suites and modules are many objects that stay, found by each look."""
+"""New objects between two garbage collections, which would traverse all suites and modules each time."""
 
 
 def _open_streams() -> None:
-    """Let nothing that is opened later take the place of a standard stream that is closed.
+    """Prevent that a file opened later gets the number of a standard stream that is closed.
 
-    A database with the number of stdout would be written to by every program that is started.
+    Otherwise every child process would write to a database that has the number of stdout.
     """
     for number in range(3):
         try:
@@ -21,8 +21,9 @@ def _open_streams() -> None:
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # noqa: FBT003 - has no name
 
 
-def _print_constant(arguments: Sequence[str]) -> bool:
-    """Print the version or a help page that needs no parser.
+def _tell_version() -> bool:
+    """Print the version without importing anything, for scripts and bug reports; return whether it worked."""
+    from trioeval._version import __version__
 
     Returns:
         Whether the arguments ask for such a text and it was written.
@@ -38,9 +39,9 @@ def _print_constant(arguments: Sequence[str]) -> bool:
     if text is None:
         return False
     try:
-        # Not through the stream's buffer, which would keep what cannot be written and fail again at exit.
-        os.write(sys.stdout.fileno(), text.encode())
-    except (OSError, AttributeError):  # full, gone, or closed before the program began
+        # Past the stream's buffer, which would keep what cannot be written and fail again at the end.
+        os.write(sys.stdout.fileno(), f"trioeval {__version__}\n".encode())
+    except (OSError, AttributeError):  # full, gone, or closed before the program started
         return False
     return True
 

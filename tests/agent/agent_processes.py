@@ -12,12 +12,12 @@ import attrs
 import trio
 from program_runs import around, carriers, is_alive, run, run_when_ready, wait_gone
 
-from trioeval.agent.case_folder import CaseFiles, CaseRoom
+from trioeval.agent.case_folder import CaseContext, CaseFiles
 from trioeval.agent.command_agent import CommandAgent
 from trioeval.agent.journal import AgentJournal, ProcessIdentity, RunningAttempt
 from trioeval.agent.model import AgentSettings
 from trioeval.agent.processes import ProcessFamily, open_family
-from trioeval.agent.protocols import Attempts, CaseTeller, FileMarker, LoopTerms, Posts
+from trioeval.agent.protocols import Attempts, CaseNotifier, CountingPoster, FileMarker, LoopConfig
 from trioeval.agent.restarts import Attempt, AttemptEnd, RestartPolicy
 from trioeval.providers.programs.entries import CommandAgentSettings, read_agent_command
 from trioeval.templates import Templates
@@ -71,11 +71,11 @@ def settings(
     return found
 
 
-def room(folder: Path, **variables: Any) -> CaseRoom:
+def room(folder: Path, **variables: Any) -> CaseContext:
     """A case whose folder is there."""
     files = CaseFiles(folder)
     files.workspace.mkdir(parents=True, exist_ok=True)
-    return CaseRoom(
+    return CaseContext(
         project="run-1",
         task="repairs",
         name="calc",
@@ -110,7 +110,7 @@ class Rig:
     family: ProcessFamily
     ledger: Ledger
 
-    def terms(self, *, earlier: Sequence[AttemptEnd] = (), **changed: Any) -> LoopTerms:
+    def terms(self, *, earlier: Sequence[AttemptEnd] = (), **changed: Any) -> LoopConfig:
         """Those of the restart loop, without delays."""
 
         async def at_once(start: Callable[[], Awaitable[R]]) -> R:
@@ -124,11 +124,11 @@ class Rig:
             "slots": at_once,
             "marker": FileMarker(self.agent.room.files.done, look_every=0.01),
             "children": self.family,
-            "posts": Posts(post),
+            "posts": CountingPoster(post),
             "attempts": NumberedAttempts(ids=str, ends=[*earlier]),
-            "tell": CaseTeller(case="calc", agent="scripted"),
+            "tell": CaseNotifier(case="calc", agent="scripted"),
         }
-        return LoopTerms(**{**given, **changed})
+        return LoopConfig(**{**given, **changed})
 
 
 @asynccontextmanager

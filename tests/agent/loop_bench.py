@@ -7,7 +7,14 @@ from typing import Any, TypeVar
 import attrs
 import trio
 
-from trioeval.agent.protocols import AgentEvent, Attempts, CaseTeller, LoopTerms, Marker, Posts
+from trioeval.agent.protocols import (
+    AgentEvent,
+    Attempts,
+    CaseNotifier,
+    CountingPoster,
+    LoopConfig,
+    Marker,
+)
 from trioeval.agent.restarts import Attempt, AttemptEnd, AttemptFailure, FailureKind, RestartPolicy
 from trioeval.errors import BusError
 
@@ -116,20 +123,20 @@ class Bench:
         earlier: Sequence[AttemptEnd] = (),
         post: Callable[[str, str], Awaitable[None]] | None = None,
         **more: Any,
-    ) -> LoopTerms:
+    ) -> LoopConfig:
         parts: dict[str, Any] = {
             "policy": RestartPolicy() if policy is None else policy,
             "slots": self.slots,
             "marker": self.marker,
             "children": self.kids,
-            "posts": Posts(self.post if post is None else post),
+            "posts": CountingPoster(self.post if post is None else post),
             "attempts": BenchAttempts(bench=self, ids=str, ends=[*earlier]),
             "stop": self.stop,
-            "tell": CaseTeller(
+            "tell": CaseNotifier(
                 observe=self.events.append, task="repairs", case="calc", agent="double"
             ),
         }
-        return LoopTerms(**parts | more)
+        return LoopConfig(**parts | more)
 
     def begin(self, number: int) -> Attempt:
         self.began.append((number, trio.current_time()))

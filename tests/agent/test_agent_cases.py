@@ -98,7 +98,7 @@ def test_ag_14_buses_that_fail_for_the_whole_run_change_nothing_else(tmp_path: P
     assert ran.outcomes == right.outcomes == ["done pass", "done pass", "done fail"]
     assert [len(agent_of(row)["attempts"]) for row in ran.rows.values()] == [1, 1, 1]
     assert (len(ran.warned), right.warned) == (1, [])
-    assert "messages of agents cannot be written (1 until now)" in ran.warned[0]
+    assert "messages of agents cannot be written (1 so far)" in ran.warned[0]
 
 
 def test_folders_are_in_that_of_the_run_whatever_tasks_are_called(tmp_path: Path) -> None:
@@ -199,8 +199,8 @@ def test_a_case_that_is_run_again_waits_for_those_that_are_run_again_too(tmp_pat
     alone = run(journal.again(parse_retry("0,1")))
     assert alone.outcomes == ["done fail", "blocked not_run"]
     (line,) = alone.warned
-    assert line.startswith("case a is not done any more, and these, which rest on it, stand")
-    assert "as they were: c, d; --retry" in line
+    assert line.startswith("case a is no longer done; these cases, which depend on it, keep")
+    assert "keep their results: c, d; run them again with --retry" in line
 
 
 def test_a_prompt_of_which_nothing_is_left_is_an_error_of_its_case(tmp_path: Path) -> None:
@@ -217,10 +217,10 @@ def test_a_prompt_of_which_nothing_is_left_is_an_error_of_its_case(tmp_path: Pat
         )
     )
     assert ran.outcomes == ["failed error", "done pass", "blocked not_run"]
-    assert ran.rows["work", 0].error == "the prompt of case a is empty, so nothing is to be done"
+    assert ran.rows["work", 0].error == "the prompt of case a is empty"
 
 
 def test_a_folder_that_cannot_be_made_is_told_before_anything_runs(tmp_path: Path) -> None:
     (tmp_path / "run").write_text("a file")
-    with pytest.raises(Exception, match="the folder of agents cannot be made"):
+    with pytest.raises(Exception, match="the folder of agents cannot be created"):
         trio.run(lambda: play(task_of({"id": "a"}), folder=tmp_path / "run"))

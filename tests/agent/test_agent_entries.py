@@ -249,9 +249,9 @@ def test_a_task_that_is_no_agents_has_no_such_assertion() -> None:
         ("doneFile", ".", 'must be a file in the workspace, got "."'),
         ("doneFile", "C:\\DONE", 'must be a file in the workspace, got "C:\\\\DONE"'),
         ("doneFile", "a\0b", 'must be a file in the workspace, got "a\\u0000b"'),
-        ("doneFile", "{{x}}", 'is the same for all cases and no template, got "{{x}}"'),
+        ("doneFile", "{{x}}", 'applies to all cases and must not be a template, got "{{x}}"'),
         ("workspace", 5, "must be text, got 5"),
-        ("workspace", "no/where", "there is no folder "),
+        ("workspace", "no/where", "folder not found: "),
         ("workspace", "{{ x | }}", "not a template"),
         ("workspace", "../", '"../" is outside of the suite\'s folder'),
     ],
@@ -317,9 +317,9 @@ def test_keys_that_there_are_elsewhere_are_told_with_what_was_meant() -> None:
         '$.timeout: "timeout" is not a key here\n  write "attemptTimeout", in seconds',
         '$.command: "command" is not a key here\n  write "providers": ["exec:<command>"]',
         '$.maxRestrts: "maxRestrts" is not a key here\n  did you mean "maxRestarts"?',
-        "$.scenarios: scenarios belongs to tasks of type prompt_eval\n  leave it out",
+        "$.scenarios: scenarios is a key of tasks of type prompt_eval\n  leave it out",
         '$.agents: "agents" is not a key here\n  write it at the top of the file',
-        "$.workers: workers belongs to tasks of type question_eval\n  leave it out",
+        "$.workers: workers is a key of tasks of type question_eval\n  leave it out",
     ]
 
 
@@ -333,7 +333,7 @@ def test_keys_of_cases_are_for_tests_of_agents() -> None:
         "$.tests[0].dependsOn: dependsOn belongs to tests of tasks of type agent",
     ]
     assert said_of({"defaultTest": {"workspace": "."}}) == [
-        "$.defaultTest.workspace: workspace belongs to single tests, not to what all of them have"
+        "$.defaultTest.workspace: workspace belongs to single tests, not to defaultTest"
     ]
 
 
@@ -348,7 +348,7 @@ def test_variables_have_other_names_than_what_cases_have(tmp_path: Path) -> None
         "tests": "case",
     }
     assert said_of(entry, tmp_path, defaultTest={"vars": {"prompt": "p", "cases": 1}}) == [
-        f'$.{at}: a variable cannot be called "{name}": of every case that is something else'
+        f'$.{at}: the variable name "{name}" is reserved: every case has it with another meaning'
         for at, name in places.items()
     ]
 
@@ -357,14 +357,14 @@ def test_variables_have_other_names_than_what_cases_have(tmp_path: Path) -> None
 def test_names_of_cases_are_names_of_files_everywhere(name: str) -> None:
     """They are parts of paths."""
     (told,) = said_of({"tests": [{"id": name}]})
-    assert told == f"$.tests[0].id: {quote(name)} is no name of a case"
+    assert told == f"$.tests[0].id: {quote(name)} is not a valid id of a case"
 
 
 def test_names_of_cases_are_different() -> None:
     """It is told where the second one stands."""
     assert said_of({"tests": [{"id": "a"}, {"id": "b"}, {"id": "a"}, {"id": "a"}]}) == [
-        '$.tests[2].id: another test has the id "a" as well',
-        '$.tests[3].id: another test has the id "a" as well',
+        '$.tests[2].id: another test has the id "a", too',
+        '$.tests[3].id: another test has the id "a", too',
     ]
 
 
@@ -380,7 +380,7 @@ def test_ag_70_dependencies_must_be_names_of_other_cases() -> None:
             ]
         }
     ) == [
-        "$.tests[1].dependsOn: 'a/b' is no name to depend on: leave out '/', '\\' and '..'",
+        "$.tests[1].dependsOn: 'a/b' is not a valid name: remove '/', '\\' and '..'",
         "$.tests[2].dependsOn: must be a list of the ids of tests, got a list",
         "$.tests[0].dependsOn[1]: a case cannot depend on itself",
         f'$.tests[3].dependsOn[1]: {unknown("praser")}\n  did you mean "parser"?',
@@ -389,7 +389,7 @@ def test_ag_70_dependencies_must_be_names_of_other_cases() -> None:
 
 
 def unknown(name: str) -> str:
-    return f'there is no case "{name}", on which "last" depends'
+    return f'unknown case "{name}", on which "last" depends'
 
 
 def test_ag_71_circles_are_told_in_a_fixed_order() -> None:
@@ -398,8 +398,8 @@ def test_ag_71_circles_are_told_in_a_fixed_order() -> None:
     tests += [{"id": "a", "dependsOn": ["b"]}, {"id": "e", "dependsOn": "d"}]
     tests += [{"id": "d", "dependsOn": ["c", "e"]}]
     assert told_of({"tests": tests}) == [
-        f"$.tests[{place}].dependsOn: cases wait for each other: {way}\n"
-        "  each of them waits for the next; leave one dependency out"
+        f"$.tests[{place}].dependsOn: the dependencies of cases form a cycle: {way}\n"
+        "  each of them waits for the next; remove one dependency"
         for place, way in ((2, "a → b → c → a"), (4, "d → e → d"))
     ]
 
@@ -412,10 +412,10 @@ def test_nothing_else_may_give_cases_an_order() -> None:
         "defaultTest": {"options": {"storeOutputAs": "r"}},
         "tests": [{"id": "a"}, two],
     }
-    beside = "beside dependsOn: cases have an order already"
+    beside = "with dependsOn: cases have an order already"
     assert said_of(entry) == [
-        f"$.tests[1].options.runSerially: runSerially cannot stand {beside}",
-        f"$.defaultTest.options.storeOutputAs: registers cannot stand {beside}",
+        f"$.tests[1].options.runSerially: runSerially cannot be combined {beside}",
+        f"$.defaultTest.options.storeOutputAs: registers cannot be combined {beside}",
         f"$.prompts: a prompt uses _conversation {beside}",
     ]
     parsed({**entry, "tests": [{"id": "a"}, {**two, "dependsOn": []}]})
@@ -427,7 +427,7 @@ def test_a_dependency_means_one_row_of_each_column() -> None:
     several = {"vars": {"x": ["1", "2"]}}
     hint = 'write a test for each, or set "disableVarExpansion" in its options'
     assert told_of({"tests": [{**tests[0], **several}, tests[1]]}) == [
-        f'$.tests[0].vars: "a" stands for 2 rows, and dependsOn means one\n  {hint}'
+        f'$.tests[0].vars: "a" has 2 rows, but dependsOn requires exactly one\n  {hint}'
     ]
     whole = {**several, "options": {"disableVarExpansion": True}}
     parsed({"tests": [{**tests[0], **whole}, tests[1]]})
@@ -447,10 +447,10 @@ def test_tests_of_files_are_cases(tmp_path: Path) -> None:
     entry["tests"][3]["dependsOn"] = ["last", "nothing"]
     (tmp_path / "more.yaml").write_text("- {id: file, dependsOn: [gone]}\n")
     assert said_of(entry, tmp_path) == [
-        '$.tests[0].dependsOn[0]: there is no case "fiel", on which "here" depends',
-        '$.tests: there is no case "gone", on which "file" depends',
+        '$.tests[0].dependsOn[0]: unknown case "fiel", on which "here" depends',
+        '$.tests: unknown case "gone", on which "file" depends',
         "$.tests[3].dependsOn[0]: a case cannot depend on itself",
-        '$.tests[3].dependsOn[1]: there is no case "nothing", on which "last" depends',
+        '$.tests[3].dependsOn[1]: unknown case "nothing", on which "last" depends',
     ]
     (tmp_path / "more.yaml").write_text("- {id: fi le}\n")
     (told,) = said_of({"tests": [{"id": "a", "dependsOn": "file"}, "more.yaml"]}, tmp_path)
@@ -503,10 +503,10 @@ def test_workspaces_are_looked_for_as_far_as_variables_are_known(projects: Path)
     }
     entry["tests"][7]["options"] = {"transformVars": "file://t.py:f"}
     (projects / "t.py").write_text("def f(variables, context):\n    return {'name': 'calc'}\n")
-    done = f"{projects}/projects/over holds DONE already, by which an agent says that it is done"
+    done = f"{projects}/projects/over already contains DONE, which marks a task as done"
     hint = "remove it, or give the task another doneFile"
     assert told_of(entry, projects) == [
-        '$.workspace: there is no file or folder "projects/clac" (case b)\n  did you mean "calc"?',
+        '$.workspace: file or folder not found: "projects/clac" (case b)\n  did you mean "calc"?',
         f"$.workspace: {done}: {hint} (case c)",
         "$.tests[4].workspace: {{ other }} is not defined; the test has name (case e)",
         f"$.tests[8].workspace: {done}: {hint} (case i)",
@@ -524,7 +524,7 @@ def test_a_workspace_may_be_a_bundle(projects: Path, monkeypatch: pytest.MonkeyP
     ]
     monkeypatch.setenv("PATH", str(projects))
     assert said_of({"workspace": "p.bundle"}, projects) == [
-        '$.workspace: git is not there, which opens "p.bundle"'
+        '$.workspace: opening "p.bundle" requires git'
     ]
 
 
@@ -536,7 +536,9 @@ def test_a_workspace_is_found_with_the_variables_of_its_case(projects: Path) -> 
         "$.workspace: {{ name }} is not defined; the test has no variables (case a)"
     ]
     said = {"workspace": "{{name}}", "tests": [{"id": "a", "vars": {"name": " "}}]}
-    assert said_of(said, projects) == ['$.workspace: the workspace "{{name}}" has no name (case a)']
+    assert said_of(said, projects) == [
+        '$.workspace: the workspace "{{name}}" is an empty path (case a)'
+    ]
 
 
 def test_workspaces_of_another_file_are_beside_that_file(projects: Path, tmp_path: Path) -> None:
@@ -594,16 +596,16 @@ def test_hooks_may_change_cases(tmp_path: Path, change: str, names: list[str] | 
     if names is not None:
         assert [case.name for case in cases_of(changed())] == names
         return
-    with pytest.raises(ValueError, match='another test has the id "a" as well'):
+    with pytest.raises(ValueError, match='another test has the id "a", too'):
         changed()
 
 
 @pytest.mark.parametrize(
     ("entry", "told"),
     [
-        ({"prompts": None}, "$: there are no prompts, so nothing is to be done"),
+        ({"prompts": None}, "$: there are no prompts, so agents have nothing to do"),
         ({"tests": None}, "$: there are no tests"),
-        ({"tests": []}, "$.tests: there are no tests"),
+        ({"tests": []}, "$.tests: the list of tests is empty"),
     ],
 )
 def test_a_task_of_agents_has_something_to_do(entry: dict[str, Any], told: str) -> None:

@@ -11,9 +11,9 @@ import trio.testing
 from filelock import FileLock
 
 from trioeval.agent.bus.bus import Bus, open_bus
-from trioeval.agent.bus.messages import Draft, Message, Parent
-from trioeval.agent.bus.reading import Reading, read_bus, read_parts
-from trioeval.agent.open import CasePosts, Patience, RunBuses, RunFacts
+from trioeval.agent.bus.messages import Draft, Message, MessageParent
+from trioeval.agent.bus.reading import BusReading, read_bus, read_parts
+from trioeval.agent.open import CasePoster, HurriedBus, RunBuses, SharedFacts
 from trioeval.errors import BusError
 
 chance = Random(7).random  # noqa: S311 - no secret
@@ -27,8 +27,8 @@ def run_buses(warn: Callable[[str], None] = print) -> RunBuses:
     return RunBuses(project="run-1", stop=trio.Event(), warn=warn, rng=chance)
 
 
-def told_on(run: Bus, buses: RunBuses) -> RunFacts:
-    return RunFacts(run, Patience(run.path, buses))
+def told_on(run: Bus, buses: RunBuses) -> SharedFacts:
+    return SharedFacts(run, HurriedBus(run.path, buses))
 
 
 @pytest.fixture
@@ -115,7 +115,7 @@ def test_ag_14_a_bus_that_cannot_be_opened_is_told_once_a_minute(
 
     async def main() -> None:
         buses = run_buses(warned.append)
-        post = CasePosts(tmp_path / "bus", buses, case="calc")
+        post = CasePoster(tmp_path / "bus", buses, case="calc")
         for _ in range(4):
             await post("INFO", "hello")
             await trio.sleep(25)
@@ -123,12 +123,12 @@ def test_ag_14_a_bus_that_cannot_be_opened_is_told_once_a_minute(
 
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
     assert [line.split(": ")[0] for line in warned] == [
-        "messages of agents cannot be written (1 until now)",
-        "messages of agents cannot be written (4 until now)",
+        "messages of agents cannot be written (1 so far)",
+        "messages of agents cannot be written (4 so far)",
     ]
 
 
-async def seconds_of(post: CasePosts) -> float:
+async def seconds_of(post: CasePoster) -> float:
     """Seconds that a message takes."""
     begun = trio.current_time()
     await post("INFO", "hello")
@@ -141,7 +141,7 @@ def test_a_bus_that_others_hold_is_waited_for_once_a_minute(tmp_path: Path) -> N
 
     async def main() -> None:
         buses = run_buses(warned.append)
-        post = CasePosts(tmp_path, buses, case="calc")
+        post = CasePoster(tmp_path, buses, case="calc")
         with FileLock(tmp_path / ".lock"):
             assert await seconds_of(post) == pytest.approx(1)
             assert await seconds_of(post) + await seconds_of(post) < 0.2
@@ -156,7 +156,7 @@ def test_a_bus_that_others_hold_is_waited_for_once_a_minute(tmp_path: Path) -> N
 
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
     assert [one.draft.body for one in read_bus(tmp_path).messages] == ["free again"]
-    assert f"{tmp_path}: the message bus was locked by others" in warned[0]
+    assert f"{tmp_path}: the message bus was locked by another process" in warned[0]
 
 
 def test_what_is_told_delays_no_stop(tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_what_is_told_delays_no_stop(tmp_path: Path) -> None:
 
     async def main() -> None:
         buses = run_buses()
-        post = CasePosts(tmp_path, buses, case="calc")
+        post = CasePoster(tmp_path, buses, case="calc")
         with FileLock(tmp_path / ".lock"):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(post, "INFO", "waits")
@@ -191,7 +191,7 @@ def test_a_fact_that_cannot_be_passed_on_keeps_no_other_back(
             large = Draft(type="FACT", project_id="p", body="x" * 2000)
             await own.append(large)
             for number in range(20):
-                parents = (Parent(msg_id="of its own bus"),)
+                parents = (MessageParent(msg_id="of its own bus"),)
                 one = draft(f"fact {number}")
                 await own.append(attrs.evolve(one, parents=parents, issue_id="of its own bus"))
         monkeypatch.setattr("trioeval.agent.bus.bus.LARGEST", 2000)
@@ -211,7 +211,7 @@ def test_the_bus_of_a_run_is_read_once(tmp_path: Path, monkeypatch: pytest.Monke
     """Each case reads what is new; all of it, if it is another bus."""
     since: list[int | None] = []
 
-    def spied(folder: Path, **more: int | None) -> Iterator[Reading]:
+    def spied(folder: Path, **more: int | None) -> Iterator[BusReading]:
         if folder.name == "run":
             since.append(more.get("since"))
         return read_parts(folder, **more)

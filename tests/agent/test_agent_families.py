@@ -153,8 +153,8 @@ def test_a_python_without_foreign_functions_starts_programs_all_the_same(
 @pytest.mark.parametrize(
     ("program", "kind", "code", "said"),
     [
-        ("./nothing", "not_found", None, 'there is no program "{folder}/nothing"'),
-        ("nothing-of-that-name", "not_found", None, '"nothing-of-that-name" in PATH'),
+        ("./nothing", "not_found", None, 'program "{folder}/nothing" not found'),
+        ("nothing-of-that-name", "not_found", None, '"nothing-of-that-name" not found in PATH'),
         ("./", "permission", None, '"{folder}" cannot be started: Permission denied'),
         ("./kill.sh", "killed", -9, "SIGKILL"),
     ],
@@ -376,7 +376,7 @@ def test_catching_up_waits_for_no_more_than_was_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Others may write to the pipe for ever; when all has ended, it is read for a moment only."""
-    monkeypatch.setattr("trioeval.agent.attempts.LAST_WORDS", 0.01)
+    monkeypatch.setattr("trioeval.agent.attempts.DRAIN_SECONDS", 0.01)
 
     async def main() -> None:
         here, there = os.pipe()
@@ -431,7 +431,7 @@ def test_who_holds_a_pipe_for_ever_does_not_hold_up_the_case(
     """One that cannot be found, where the system has no supervisors, or cannot be ended."""
     if is_hidden:
         monkeypatch.setattr("trioeval.providers.programs.processes.sys.platform", "darwin")
-    monkeypatch.setattr("trioeval.agent.attempts.LAST_WORDS", 0.01)
+    monkeypatch.setattr("trioeval.agent.attempts.DRAIN_SECONDS", 0.01)
     left, up = tmp_path / "pid", make_pipe(tmp_path / "up")
 
     async def end_nothing(_family: ProcessFamily) -> None:
@@ -514,7 +514,7 @@ def test_a_log_on_a_full_disk_goes_on_without(tmp_path: Path) -> None:
     log._descriptor = os.open("/dev/full", os.O_WRONLY)
     log.feed(b"lost")
     log.feed(b" words")
-    assert log.fault == f"{tmp_path}/log cannot be written on: No space left on device"
+    assert log.fault == f"{tmp_path}/log cannot be written: No space left on device"
     assert (log.kept, log.tail.text) == (0, "lost words")
     log.close()
 

@@ -52,18 +52,18 @@ def test_a_prompt_is_needed(submitted: str | None, tmp_path: Path) -> None:
     with pytest.raises(AgentError) as caught:
         ensure_prompt(tmp_path / "prompt.md", submitted)
     file = tmp_path / "prompt.md"
-    assert str(caught.value) == f"{file} is not there, and no prompt was submitted: one is needed"
+    assert str(caught.value) == f"{file} does not exist, and no prompt was submitted"
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
         (lambda file: file.write_text(" \n"), "is blank; write the prompt there, or remove it"),
-        (lambda file: file.write_bytes(b"\xff"), "a prompt is text in UTF-8"),
+        (lambda file: file.write_bytes(b"\xff"), "a prompt must be UTF-8 text"),
         (lambda file: file.mkdir(), "not a regular file"),
         (lambda file: file.symlink_to("nowhere"), "it is a link"),
         (os.mkfifo, "not a regular file"),
-        (lambda file: os.truncate(file, 2**26 + 1), "has more than 67,108,864 bytes"),
+        (lambda file: os.truncate(file, 2**26 + 1), "exceeds the 67,108,864 bytes"),
     ],
 )
 def test_a_prompt_that_cannot_be_used_is_told(
@@ -71,7 +71,7 @@ def test_a_prompt_that_cannot_be_used_is_told(
 ) -> None:
     """Which file it is; nothing is written over it."""
     file = tmp_path / "prompt.md"
-    if message.startswith("has more"):
+    if message.startswith("exceeds"):
         file.touch()
     make(file)
     with pytest.raises(AgentError, match=message) as caught:
@@ -83,7 +83,7 @@ def test_a_prompt_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     """No folder, or no text."""
     with pytest.raises(AgentError, match="No such file or directory"):
         ensure_prompt(tmp_path / "gone" / "prompt.md", "Repair it.")
-    with pytest.raises(AgentError, match="a prompt is text in UTF-8"):
+    with pytest.raises(AgentError, match="a prompt must be UTF-8 text"):
         ensure_prompt(tmp_path / "prompt.md", "\ud800")
     assert not (tmp_path / "prompt.md").exists()
 
@@ -107,7 +107,7 @@ def test_ag_06_what_is_no_file_is_an_error(tmp_path: Path) -> None:
     marker.path.mkdir()
     with pytest.raises(AgentError) as caught:
         marker.is_set()
-    said = f"{marker.path} is a folder; a file there says `done`, so remove it"
+    said = f"{marker.path} is a folder; a file there means `done`, so remove it"
     assert str(caught.value) == said
     marker.path.rmdir()
     with socket.socket(socket.AF_UNIX) as listener:
@@ -122,7 +122,7 @@ def test_ag_06_what_is_no_file_is_an_error(tmp_path: Path) -> None:
 
 def test_ag_11_a_marker_needs_a_folder_and_a_time(tmp_path: Path) -> None:
     """Both are asked for when it is made."""
-    with pytest.raises(AgentError, match=r"there is no folder .*gone in which an agent could say"):
+    with pytest.raises(AgentError, match=r"the folder .*gone of the done file does not exist"):
         FileMarker(tmp_path / "gone" / "DONE")
     with pytest.raises(AgentError, match="look_every must be more than 0 seconds, got 0"):
         FileMarker(tmp_path / "DONE", look_every=0)

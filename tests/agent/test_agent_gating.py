@@ -11,7 +11,7 @@ import trio
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from trioeval.agent.case_order import Gate, gates_of
+from trioeval.agent.case_order import DependencyGate, dependency_gates
 from trioeval.agent.protocols import FileMarker
 from trioeval.errors import AgentError, BlockedError, UsageError
 from trioeval.evaluation.outcomes import StoppedError
@@ -84,7 +84,7 @@ class Ran:
         self.gave_up_at.append(trio.current_time())
 
 
-async def perform(gate: Gate, case: Case, ran: Ran) -> None:
+async def perform(gate: DependencyGate, case: Case, ran: Ran) -> None:
     """As the body of a job does it."""
     ending, flag = "cancelled", Flag()
     posted = ran.posted.setdefault(case.name, [])
@@ -138,8 +138,8 @@ async def silence(kind: str, body: str) -> None:
     await trio.lowlevel.checkpoint()
 
 
-def gate_of(*cases: Case) -> Gate:
-    return gates_of({"": [case.dependent for case in cases]}, warn=print)[""]
+def gate_of(*cases: Case) -> DependencyGate:
+    return dependency_gates({"": [case.dependent for case in cases]}, warn=print)[""]
 
 
 def ran(*cases: Case, stop_at: float = math.inf) -> Ran:
@@ -154,7 +154,7 @@ async def _run_all(
     stop_at: float,
     warn: Callable[[str], None],
 ) -> Mapping[str, Ran]:
-    gates = gates_of(
+    gates = dependency_gates(
         {column: [case.dependent for case in cases] for column, cases in columns.items()},
         warn=warn,
     )
@@ -192,7 +192,7 @@ def test_ag_73_a_failure_means_what_the_policy_says() -> None:
         "b": "done",
         "s": "skipped: a: blocked by case a, which is not done",
         "f": "refused: case a, which it depends on, is not done",
-        "w": "skipped: a: blocked for good: w waits for a (failed)",
+        "w": "skipped: a: blocked forever: w waits for a (failed)",
         "r": "done",
     }
     assert found.over == {"a": 1, "s": 1, "f": 1, "b": 9, "w": 10, "r": 10}
@@ -200,7 +200,7 @@ def test_ag_73_a_failure_means_what_the_policy_says() -> None:
     assert found.posted["r"] == [
         "PROGRESS blocked by a, b",
         "PROGRESS blocked by b",
-        "WARNING begins although these are not done: a",
+        "WARNING starts although these are not done: a",
     ]
 
 
@@ -246,15 +246,15 @@ def test_ag_74_cases_that_wait_for_what_failed_end_when_nothing_else_goes_on() -
     assert found.ended == {
         "a": "failed",
         "g": "done",
-        "b": "skipped: a: blocked for good: b waits for a (failed)",
-        "c": "skipped: b: blocked for good: c waits for b, b for a (failed)",
+        "b": "skipped: a: blocked forever: b waits for a (failed)",
+        "c": "skipped: b: blocked forever: c waits for b, b for a (failed)",
         "d": "done",
         "e": "skipped: c: blocked by case c, which is not done",
         "f": "done",
     }
     assert found.warned == [
-        "case b is blocked for good: b waits for a (failed)",
-        "case c is blocked for good: c waits for b, b for a (failed)",
+        "case b is blocked forever: b waits for a (failed)",
+        "case c is blocked forever: c waits for b, b for a (failed)",
     ]
     assert found.over["b"] == found.over["c"] == 20
     assert found.began["d"] == 20
@@ -291,7 +291,7 @@ def test_a_case_that_is_not_there_is_never_done() -> None:
     """Whatever the policy says: nobody can know what becomes of it."""
     found = ran(*(Case(name=policy[0], needs="?", policy=policy) for policy in POLICIES))
     assert set(found.over.values()) == {0}
-    assert found.ended["r"] == "skipped: ?: blocked for good: r waits for ? (not in this run)"
+    assert found.ended["r"] == "skipped: ?: blocked forever: r waits for ? (not in this run)"
 
 
 def test_ag_75_blockers_are_told_when_they_change_and_their_end_once() -> None:
@@ -350,7 +350,7 @@ def test_ag_76_a_marker_that_is_there_is_not_waited_for() -> None:
             posted.append(kind)
 
         cases = [Dependent(name="a"), Dependent(name="b", depends_on=("a",))]
-        gate = gates_of({"": cases}, warn=posted.append)[""]
+        gate = dependency_gates({"": cases}, warn=posted.append)[""]
         gate.over("a", done=False)
         flag = Flag()
         flag.event.set()
@@ -363,7 +363,7 @@ def test_ag_76_a_marker_that_is_there_is_not_waited_for() -> None:
 def test_trouble_with_a_marker_is_raised_as_it_is() -> None:
     """No group around it; the case is over, and what depends on it is told."""
     cases = (Case(name="a"), Case(name="b", needs="a"), Case(name="c", needs="b"))
-    gate = gates_of({"": [case.dependent for case in cases]}, warn=print)[""]
+    gate = dependency_gates({"": [case.dependent for case in cases]}, warn=print)[""]
 
     async def main() -> None:
         flag = Flag(trouble=AgentError("DONE is a folder"))
@@ -418,7 +418,7 @@ def test_ag_08_a_stopped_run_ends_all_waits_at_once() -> None:
             Case(name="n", needs="sbfr"),
         ]
         columns = {"": [case.dependent for case in cases]}
-        gate = gates_of(columns, warn=warned.warn, stop=stop)[""]
+        gate = dependency_gates(columns, warn=warned.warn, stop=stop)[""]
         async with trio.open_nursery() as nursery:
             for case in cases:
                 nursery.start_soon(perform, gate, case, found)
@@ -447,7 +447,7 @@ def test_columns_know_nothing_of_each_other() -> None:
     run_virtual(_run_all, columns, found, math.inf, warned.append)
     assert found["one"].over == {"a": 1, "b": 1}
     assert found["two"].began == {"a": 0, "b": 4}
-    assert warned == ["case b of one is blocked for good: b waits for a (failed)"]
+    assert warned == ["case b of one is blocked forever: b waits for a (failed)"]
 
 
 def test_what_an_earlier_execution_left_is_said_before() -> None:
@@ -469,7 +469,7 @@ def test_what_an_earlier_execution_left_is_said_before() -> None:
 def test_cases_that_wait_for_each_other_are_refused() -> None:
     """With the circle."""
     with pytest.raises(UsageError, match="a -> b -> a"):
-        gates_of(
+        dependency_gates(
             {"": [Case(name="a", needs="b").dependent, Case(name="b", needs="a").dependent]},
             warn=print,
         )

@@ -17,9 +17,9 @@ from trioeval.agent.protocols import (
     AttemptStarted,
     AttemptWaiting,
     CaseEnded,
-    CaseTeller,
+    CaseNotifier,
     FileMarker,
-    LoopTerms,
+    LoopConfig,
 )
 from trioeval.agent.restarts import CONTINUATION, Attempt, AttemptEnd, RestartPolicy
 from trioeval.errors import LaneClosedError, TooLateError, UsageError
@@ -95,7 +95,7 @@ def test_ag_02_children_of_what_is_done_are_waited_for() -> None:
         await trio.lowlevel.checkpoint()
         end = await run_until_done(Scripted(bench), bench.terms())
         assert bench.began == []
-        assert bench.bodies("INFO")[0] == "done, but for 1 child: child 0"
+        assert bench.bodies("INFO")[0] == "done, except 1 child: child 0"
         return end
 
     end, seconds = on_bench(play)
@@ -111,11 +111,11 @@ def test_ag_03_an_agent_that_is_done_at_its_second_attempt_has_two() -> None:
         assert bench.began == [(0, 0.0), (1, 2.0)]
         assert bench.posted == [
             ("INFO", "starting attempt 0"),
-            ("RUN_START", "attempt 0 has begun: run run-0"),
-            ("RUN_STOP", "attempt 0 has ended: run run-0"),
+            ("RUN_START", "attempt 0 started: run run-0"),
+            ("RUN_STOP", "attempt 0 ended: run run-0"),
             ("INFO", "starting attempt 1"),
-            ("RUN_START", "attempt 1 has begun: run run-1"),
-            ("RUN_STOP", "attempt 1 has ended: run run-1"),
+            ("RUN_START", "attempt 1 started: run run-1"),
+            ("RUN_STOP", "attempt 1 ended: run run-1"),
             ("INFO", "done after 2 attempts"),
         ]
         return end
@@ -145,7 +145,7 @@ def test_ag_05_what_an_agent_raises_is_a_failure() -> None:
         agent = Scripted(bench, [ValueError("no")])
         end = await run_until_done(agent, bench.terms(RestartPolicy(max_attempts=1)))
         assert bench.bodies("WARNING") == ["attempt 0 failed: unexpected: ValueError: no"]
-        assert bench.bodies("RUN_CRASH") == ["attempt 0 has failed: run run-0"]
+        assert bench.bodies("RUN_CRASH") == ["attempt 0 failed: run run-0"]
         return end
 
     end, _seconds = on_bench(play)
@@ -186,7 +186,7 @@ def test_ag_06_a_folder_in_the_place_of_the_file_is_a_failure_of_the_agent(
             (tmp_path / "DONE").mkdir()
         end = await run_until_done(agent, bench.terms())
         assert (end.ending, end.gave_up) == ("failed", "marker")
-        assert "DONE is a folder; a file there says `done`" in end.message
+        assert "DONE is a folder; a file there means `done`" in end.message
         assert "DONE is a folder" in bench.bodies("ERROR")[0]
         assert len(bench.told) == (when != "before")
         assert isinstance(bench.events[-1], CaseEnded)
@@ -327,7 +327,7 @@ def test_ag_14_a_bus_that_takes_nothing_ends_nothing(caplog: pytest.LogCaptureFi
         end, _seconds = on_bench(play)
     assert (end.ending, end.untold) == ("done", 7)
     assert [record.getMessage() for record in caplog.records] == [
-        "the bus does not take what is posted: no space left on the device"
+        "a message cannot be posted on the bus: no space left on the device"
     ] * 2
 
 
@@ -508,7 +508,7 @@ def test_an_observer_that_raises_is_not_called_again(caplog: pytest.LogCaptureFi
     async def play(bench: Bench) -> LoopEnd:
         return await run_until_done(
             Scripted(bench),
-            bench.terms(tell=CaseTeller(observe=observe, case="calc", agent="double")),
+            bench.terms(tell=CaseNotifier(observe=observe, case="calc", agent="double")),
         )
 
     end, _seconds = on_bench(play)
@@ -527,7 +527,7 @@ def test_the_loop_is_always_a_checkpoint() -> None:
         async def quiet(_type: str, _body: str) -> None:  # noqa: ASYNC124 - so the loop must be one
             pass
 
-        terms: LoopTerms = bench.terms(post=quiet)
+        terms: LoopConfig = bench.terms(post=quiet)
         with trio.testing.assert_checkpoints():
             await run_until_done(Scripted(bench), terms)
         bench.marker = trio.Event()

@@ -46,7 +46,7 @@ def test_other_zones_are_converted_and_other_owners_refused() -> None:
     moment = datetime(2026, 1, 15, 1, 30, tzinfo=zone)
     assert new_run_id(moment, "a", 0) == "20260114-2330000000-a-000000"
     for owner in ("", "a/b", "A", "a-b"):
-        with pytest.raises(UsageError, match="called by small letters and digits, got"):
+        with pytest.raises(UsageError, match="must consist of lower-case letters and digits, got"):
             new_run_id(moment, owner, 0)
     with pytest.raises(UsageError, match="needs a zone"):
         new_run_id(datetime(2026, 1, 15), "a", 0)  # noqa: DTZ001 - that is what is refused

@@ -39,8 +39,7 @@ def told(word: str, *tests: dict[str, Any], folder: Path | None = None, **more: 
 def test_a_variable_that_no_test_has_is_told_with_the_nearest() -> None:
     """At the provider whose word it is, once for all tests that lack it."""
     (problem,) = told("{{nape}}", {"vars": {"nope": 1}}, {"vars": {"nope": 2}})
-    has = "attempt, case, nope, prompt, promptFile, suite, workspace"
-    unknown = f'{{{{ nape }}}} is not defined; the test has {has}; did you mean "nope"?'
+    unknown = '{{ nape }} is not defined; did you mean "nope"?'
     assert problem == f'$.tasks[1].providers[1].id: the word "{{{{nape}}}}": {unknown}'
     assert len(told("{{nope}}", {"vars": {"nope": 1}}, {"vars": {"x": 1}})) == 1
 
@@ -91,4 +90,4 @@ def test_a_word_without_its_variable_is_no_other_word() -> None:
     trio.run(main)
     (row,) = (row for row in rows if row.task == "t")
     assert row.verdict is not None
-    assert "the command cannot be filled in: {{ nope }} is not defined" in row.verdict.reason
+    assert "the command cannot be rendered: {{ nope }} is not defined" in row.verdict.reason

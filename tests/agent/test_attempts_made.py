@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 
 from trioeval.agent.attempts import (
     answer_of,
-    attempts_told,
     end_of,
-    ended_as,
     reply_of,
+    reported_attempts,
     with_cut_attempt,
+    with_row_outcome,
 )
 from trioeval.agent.case_folder import CaseFiles
 from trioeval.agent.loop import LoopEnd
-from trioeval.agent.report_file import ReportTroubles, cut_off_attempt, set_aside
+from trioeval.agent.report_file import InvalidReports, cut_off_attempt, set_aside
 from trioeval.agent.restarts import AttemptEnd, AttemptFailure
 from trioeval.providers import Reply
 from trioeval.usage import Usage
@@ -85,17 +85,17 @@ def test_a_case_whose_row_failed_is_not_called_interrupted(outcome: str, words: 
     """What was interrupted, or has come to its end, stays as it is."""
     so_far = LoopEnd(ending="interrupted", message="interrupted after 1 attempt", attempts=())
     reply = answer_of(so_far, {"case": "interrupted"})
-    told = ended_as(reply, outcome).metadata["agent"]
+    told = with_row_outcome(reply, outcome).metadata["agent"]
     assert (told["outcome"], told["message"]) == (outcome, f"{words} after 1 attempt")
     assert told["case"] == "interrupted"
-    assert ended_as(reply, "interrupted") is reply
+    assert with_row_outcome(reply, "interrupted") is reply
     done = answer_of(attrs.evolve(so_far, ending="done", message="done"), {})
-    assert ended_as(done, outcome) is done
+    assert with_row_outcome(done, outcome) is done
 
 
 def test_reports_that_cannot_be_used_are_told_once() -> None:
     """Those that can are not counted."""
-    troubles, told = ReportTroubles(), list[str]()
+    troubles, told = InvalidReports(), list[str]()
     troubles.add("t/a", 0, ())
     troubles.tell(told.append)
     troubles.add("t/b", 1, ["it is empty", "it is small"])
@@ -103,10 +103,10 @@ def test_reports_that_cannot_be_used_are_told_once() -> None:
     troubles.add("t/c", 0, ["it is late"])
     troubles.tell(told.append)
     first = "t/b, attempt 1: it is empty"
-    several = "2 reports of agents cannot be used as they are (see `trioeval show`)"
+    several = "2 reports of agents are invalid (see `trioeval show`)"
     assert told == [
-        f"a report of an agent cannot be used as it is: {first}",
-        f"{several}; the first is of {first}",
+        f"a report of an agent is invalid: {first}",
+        f"{several}; the first is that of {first}",
     ]
 
 
@@ -134,4 +134,4 @@ def test_an_attempt_that_was_cut_off_is_told_behind_the_others(tmp_path: Path) -
     told = both.metadata["agent"]["attempts"]
     assert [(one["number"], one["ok"]) for one in told] == [(0, True), (1, False)]
     assert told[1]["failure"] == {"kind": "killed", "message": "cut off"}
-    assert attempts_told(both) == 2
+    assert reported_attempts(both) == 2

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from trioeval.agent.case_folder import CaseFiles, Wanted, claim_folder, open_workspace
+from trioeval.agent.case_folder import CaseFiles, FolderRequest, claim_folder, open_workspace
 from trioeval.errors import AgentError
 
 
@@ -21,7 +21,7 @@ def open_as(
     folder: Path, digest: str = "d", template: Callable[[], Path | None] = nothing, **how: Any
 ) -> bool:
     """Open the folder of a case that has a digest."""
-    wanted = Wanted(
+    wanted = FolderRequest(
         digest=digest, about="calc", template=template, **{"goes_on": False, "anew": False, **how}
     )
     claim_folder(CaseFiles(folder), wanted, Lock())
@@ -95,7 +95,7 @@ def test_a_case_that_goes_on_finds_its_workspace_under_another_name(folder: Path
 
 def test_a_workspace_that_is_gone_is_not_made_again_where_attempts_count(folder: Path) -> None:
     """They were made in it."""
-    with pytest.raises(AgentError, match=r"workspace is gone, .* --retry and its index"):
+    with pytest.raises(AgentError, match=r"workspace is missing, .* --retry and its index"):
         open_as(folder, goes_on=True)
     (folder / "case.json").write_text("damaged")
     (folder / "workspace").mkdir()
@@ -121,12 +121,12 @@ def test_a_copy_that_is_done_is_refused_each_time(folder: Path, tmp_path: Path) 
     (tmp_path / "template").mkdir()
     (tmp_path / "template" / "DONE").touch()
     for _ in range(2):
-        with pytest.raises(AgentError, match="template holds DONE already"):
+        with pytest.raises(AgentError, match="template already contains DONE"):
             open_as(folder, template=lambda: tmp_path / "template")
 
 
 def test_the_folder_of_the_done_file_is_there_whatever_an_agent_removes(folder: Path) -> None:
-    wanted = Wanted(digest="d", about="calc", template=nothing, goes_on=False)
+    wanted = FolderRequest(digest="d", about="calc", template=nothing, goes_on=False)
     files = CaseFiles(folder, "out/DONE")
     for _ in range(2):
         claim_folder(files, wanted, Lock())

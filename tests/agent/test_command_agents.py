@@ -130,7 +130,7 @@ def test_a_prompt_that_is_no_word_can_be_read_from_its_file(tmp_path: Path, text
         assert end.failure is None
     else:
         assert failure(end).kind == "invalid"
-        assert failure(end).message.endswith("; hand over {{promptFile}} in place of {{prompt}}")
+        assert failure(end).message.endswith("; pass {{promptFile}} instead of {{prompt}}")
         assert (end.output, end.exit_code) == ("", None)
 
 
@@ -150,7 +150,7 @@ def test_ag_09_a_missing_program_is_tried_once(tmp_path: Path) -> None:
     async def work(rig: Rig) -> None:
         end = await run_until_done(rig.agent, rig.terms())
         assert (end.ending, end.gave_up, len(end.attempts)) == ("failed", "permanent", 1)
-        message = 'there is no program "./agent", or what its first line names'
+        message = 'program "./agent" not found, or the interpreter in its first line'
         assert end.attempts[0].failure == AttemptFailure("not_found", message)
         assert rig.ledger.told == [("begins", 0), ("durable", -1), ("gone", 0)]
 
@@ -160,7 +160,11 @@ def test_ag_09_a_missing_program_is_tried_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("first_line", "mode", "told"),
     [
-        ("#!/no/such/shell", 0o755, 'there is no program "./agent", or what its first line names'),
+        (
+            "#!/no/such/shell",
+            0o755,
+            'program "./agent" not found, or the interpreter in its first line',
+        ),
         ("#!/bin/sh", 0o644, '"./agent" cannot be started: Permission denied'),
         ("", 0o755, '"./agent" cannot be started: Exec format error'),
     ],
@@ -191,7 +195,7 @@ def test_a_workspace_that_is_gone_is_no_missing_program(tmp_path: Path) -> None:
         return await rig.agent(attempt())
 
     end = in_rig(settings("true"), tmp_path, work)
-    message = f"its workspace {tmp_path}/workspace is not there any more"
+    message = f"its workspace {tmp_path}/workspace no longer exists"
     assert end.failure == AttemptFailure("invalid", message)
 
 
@@ -199,7 +203,7 @@ def test_a_word_that_cannot_be_filled_in_is_a_failure_for_good(tmp_path: Path) -
     """It is the same the next time."""
     end = work_once("true '{{ names() }}'", tmp_path, variables={"names": [1]})
     assert failure(end).kind == "invalid"
-    assert failure(end).message.startswith("the command cannot be filled in: ")
+    assert failure(end).message.startswith("the command cannot be rendered: ")
 
 
 @pytest.mark.parametrize(
@@ -431,7 +435,7 @@ def attrs_of(report: AttemptReport) -> tuple[Any, ...]:
 def test_what_is_no_json_is_no_report(data: bytes) -> None:
     """With the reason."""
     (warning,) = read_report(data).warnings
-    assert warning.startswith("the report is not JSON that can be used: ")
+    assert warning.startswith("the report is not usable JSON: ")
 
 
 def test_what_is_nested_too_deeply_is_no_report() -> None:
@@ -464,7 +468,7 @@ def test_no_message_of_a_failure_shows_a_key(tmp_path: Path) -> None:
     end = work_once("sh -c 'echo $MY_KEY >&2; exit 1'", tmp_path, env={"MY_KEY": key})
     assert failure(end).message == "ended with exit code 1: [hidden]"
     end = work_once(f"./{key}{{{{missing}}}}", tmp_path, env={"MY_KEY": key})
-    assert failure(end).message.startswith('there is no program "')
+    assert failure(end).message.startswith('program "')
     assert key not in failure(end).message
 
 

@@ -32,7 +32,7 @@ AT_ONCE = RestartPolicy(delay=0)
 
 
 def slots(width: int) -> Lanes:
-    return Lanes([LaneSpec(LANE, width=width, adaptive="off")])
+    return Lanes([LaneSpec(LANE, max_concurrency=width, adaptive="off")])
 
 
 def working(
@@ -257,7 +257,7 @@ def test_ag_28_more_slots_are_used_at_once() -> None:
 
         async def widen() -> None:
             await trio.sleep(3)
-            lanes[LANE].width = 5
+            lanes[LANE].max_concurrency = 5
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(widen)
@@ -375,7 +375,7 @@ def test_children_live_over_restarts_and_no_longer_than_their_case() -> None:
     case = AgentCase("a", parent, "Do it.", policy=AT_ONCE, child_timeout=10)
     ends, _events, seconds = run([case], 9)
     assert (ends[0].ending, ends[0].children_ended, seconds) == ("done", 1, 12)
-    assert late == ["'late' was to be started when its case was over"]
+    assert late == ["the child 'late' cannot start: its case has ended"]
 
 
 def test_a_child_that_fails_fails_alone() -> None:
@@ -435,7 +435,7 @@ def test_a_stop_lets_attempts_run_to_their_end_with_their_children() -> None:
     first, second = run_virtual(main)
     assert (first.ending, first.message) == ("interrupted", "interrupted after 1 attempt")
     assert [end.failure for end in first.attempts] == [None]
-    assert (second.ending, second.message) == ("interrupted", "not begun")
+    assert (second.ending, second.message) == ("interrupted", "not started")
 
 
 def test_what_was_done_is_told_also_when_everything_is_cancelled() -> None:
@@ -461,13 +461,13 @@ def test_what_was_done_is_told_also_when_everything_is_cancelled() -> None:
         ("a", "interrupted", 1),
         ("b", "done after 1 attempt", 1),
         ("c", "interrupted", 0),
-        ("d", "not begun", 0),
+        ("d", "not started", 0),
     ]
 
 
 def test_a_lane_that_is_closed_ends_what_wants_to_go_on() -> None:
     """The agent is cancelled in its wait, its child is gone, and the case says why."""
-    lanes = Lanes([LaneSpec(LANE, width=1, breaker_threshold=1)])
+    lanes = Lanes([LaneSpec(LANE, max_concurrency=1, breaker_threshold=1)])
     cleaned: list[float] = []
 
     async def refuse() -> None:
@@ -492,7 +492,7 @@ def test_a_lane_that_is_closed_ends_what_wants_to_go_on() -> None:
 
 def test_a_child_that_never_gets_a_slot_ends_with_the_reason() -> None:
     """Its parent may go on with what it has."""
-    lanes = Lanes([LaneSpec(LANE, width=2, breaker_threshold=1)])
+    lanes = Lanes([LaneSpec(LANE, max_concurrency=2, breaker_threshold=1)])
 
     async def refuse() -> None:
         await trio.sleep(1)
@@ -559,7 +559,7 @@ def test_ag_11_cases_that_cannot_be_are_told_together() -> None:
     with pytest.raises(UsageError) as caught:
         run(cases, 1)
     assert str(caught.value).split("; ") == [
-        "two cases are called 'a'",
+        "two cases have the name 'a'",
         "case 'a' has no prompt",
         "case 'b': child_timeout must be more than 0 seconds, got 0",
     ]

@@ -163,7 +163,7 @@ class Bench:
         async def main() -> Outcome[AttemptEnd] | None:
             self.scope = trio.CancelScope()
             jobs = [Job(0, "cases", None), *([Job(1, "m", None)] if busy else [])]
-            lanes = Lanes([LaneSpec("m", width=1, max_retries=0), LaneSpec("cases")])
+            lanes = Lanes([LaneSpec("m", max_concurrency=1, max_retries=0), LaneSpec("cases")])
             with trio.fail_after(60), self.scope:
                 outcome, *_ = await collect(Plan.of(jobs), perform, lanes=lanes)
                 return outcome
@@ -352,8 +352,8 @@ def test_an_edit_that_would_be_too_large_is_refused_before_it_is_made(
     model = Script([*edits, "ok"])
     bench.end(model)
     assert model.results == [
-        '"x" would have 110 bytes, and 100 are the most that is edited',
-        '10 places in "x" changed',
+        '"x" would have 110 bytes; at most 100 are allowed',
+        '10 occurrences in "x" replaced',
     ]
 
 
@@ -362,7 +362,7 @@ def test_after_so_many_steps_an_attempt_has_failed(bench: Bench) -> None:
     bench.settings = AgentSettings(max_steps=2)
     model = Script([chat("list_files"), chat("write_file", path="x", content="y"), "more"])
     end = bench.end(model)
-    message = "2 steps are made, and 2 are allowed (maxSteps)"
+    message = "reached 2 steps (maxSteps)"
     assert end.failure == AttemptFailure("timeout", message)
     assert len(model.requests) == 2
     assert bench.file("x").exists()
@@ -376,7 +376,7 @@ def test_after_so_many_steps_an_attempt_has_failed(bench: Bench) -> None:
         ("read_file", {"path": "out"}, '"out" is a link, or behind one, that leads out'),
         ("read_file", {"path": "none"}, 'there is no file "none"'),
         ("read_file", {"path": "pipe"}, '"pipe" is no file but a pipe or a device'),
-        ("read_file", {"path": "bytes"}, '"bytes" is no text; it has 3 bytes'),
+        ("read_file", {"path": "bytes"}, '"bytes" is not text; it has 3 bytes'),
         ("list_files", {"path": "up"}, '"up" is a link, or behind one, that leads out'),
         ("list_files", {"path": "none"}, '"none" cannot be listed: No such file'),
         ("write_file", {"path": "up/x", "content": ""}, '"up/x" is a link, or behind one'),
@@ -437,9 +437,9 @@ def test_long_files_are_read_in_parts(bench: Bench) -> None:
     whole, last, some, beyond, wide = model.results
     *_, before, note = whole.split("\n")
     assert len(whole) < 51_000
-    assert note == f"[lines 1 to {before} of 20000; go on with offset {int(before) + 1}]"
+    assert note == f"[lines 1 to {before} of 20000; continue with offset {int(before) + 1}]"
     assert last == "19999\n20000\n[lines 19999 to 20000 of 20000]"
-    assert some == "3\n4\n[lines 3 to 4 of 20000; go on with offset 5]"
+    assert some == "3\n4\n[lines 3 to 4 of 20000; continue with offset 5]"
     assert beyond == "[there are 20000 lines]"
     assert wide.endswith("[line 1 has 60,000 characters, and is cut]\n[lines 1 to 1 of 1]")
 
@@ -461,7 +461,7 @@ def test_folders_are_listed_by_name(bench: Bench) -> None:
     bench.end(model)
     top, first, rest = model.results
     assert top == "link (a link)\nmany/"
-    assert first.endswith("\n499\n[entries 1 to 500 of 501; go on with offset 501]")
+    assert first.endswith("\n499\n[entries 1 to 500 of 501; continue with offset 501]")
     assert rest == "500\n[entries 501 to 501 of 501]"
 
 
@@ -472,7 +472,7 @@ def test_a_text_may_be_replaced_everywhere(bench: Bench) -> None:
     model = Script([chat("edit_file", path="x", old="a", new="b", all=True), "ok"])
     bench.end(model)
     assert bench.file("x").read_bytes() == b"b\r\nb\r\n"
-    assert model.results == ['2 places in "x" changed']
+    assert model.results == ['2 occurrences in "x" replaced']
 
 
 def test_messages_go_to_the_bus_of_the_case(bench: Bench) -> None:
@@ -503,8 +503,8 @@ def test_commands_run_in_the_workspace_and_end(bench: Bench) -> None:
     first, second, third = model.results
     assert first == f"the command ended with exit code 3\n{bench.files.workspace}\nuser key="
     # A shell that is the last to end may tell of the others.
-    assert second.startswith("the command did not end within 1 seconds, and was ended")
-    assert third.startswith("the command ended with exit code 0\n[only the end of what it wrote:]")
+    assert second.startswith("the command did not end within 1 seconds, and was killed")
+    assert third.startswith("the command ended with exit code 0\n[only the end of its output:]")
     assert third.endswith("\n9999\n10000")
     assert not alive(mark)
 
@@ -565,7 +565,7 @@ def test_an_attempt_that_works_for_too_long_is_ended(bench: Bench) -> None:
         return await model(request)
 
     end = bench.end(slow)
-    message = "it took longer than 3 seconds of work (attemptTimeout)"
+    message = "exceeded 3 seconds of work (attemptTimeout)"
     assert end.failure == AttemptFailure("timeout", message)
     assert (end.cost, end.metadata["steps"]) == (0.5, 1)
     assert 3 <= end.duration_s < 30

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
-from trioeval.agent.case_order import Procession
+from trioeval.agent.case_order import StartOrder
 
 
 @given(
@@ -18,7 +18,7 @@ def test_cases_go_on_in_the_order_in_which_they_came(cases: list[tuple[int, int,
     """However long each gets ready and stays in front, and also if it never goes on."""
 
     async def main() -> None:
-        procession, gone_on = Procession(), list[int]()
+        procession, gone_on = StartOrder(), list[int]()
 
         async def go(number: int, ready: int, stays: int, *, gives_up: bool) -> None:
             with procession.join() as place:
@@ -45,7 +45,7 @@ def test_who_is_cancelled_makes_way() -> None:
     """The next one goes on at once."""
 
     async def main() -> None:
-        procession = Procession()
+        procession = StartOrder()
         with trio.CancelScope() as scope, procession.join():
             scope.cancel()
             await trio.sleep_forever()

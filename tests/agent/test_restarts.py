@@ -9,11 +9,11 @@ from loop_bench import WELL, failed
 
 from trioeval.agent.restarts import (
     PERMANENT,
-    Again,
     AttemptEnd,
     AttemptFailure,
+    GiveUp,
+    RestartAfter,
     RestartPolicy,
-    Stop,
     decide,
 )
 from trioeval.errors import UsageError
@@ -56,22 +56,23 @@ def test_ag_10_five_failures_alike_end_it_after_delays_of_1_2_4_8() -> None:
     """Of the fifth nothing more is expected."""
     verdicts = [decide(RestartPolicy(), [failed()] * number) for number in range(6)]
     assert verdicts == [
-        Again(0.0),
-        Again(1.0),
-        Again(2.0),
-        Again(4.0),
-        Again(8.0),
-        Stop(
-            "identical_failures", "gave up after 5 attempts: the last 5 failed alike: exit: code 1"
+        RestartAfter(0.0),
+        RestartAfter(1.0),
+        RestartAfter(2.0),
+        RestartAfter(4.0),
+        RestartAfter(8.0),
+        GiveUp(
+            "identical_failures",
+            "gave up after 5 attempts: the last 5 failed in the same way: exit: code 1",
         ),
     ]
 
 
 def test_who_reaches_a_bound_may_have_got_further() -> None:
     """The same message each time says nothing of that."""
-    bound = failed("timeout", "50 steps are made, and 50 are allowed (maxSteps)")
-    assert isinstance(decide(RestartPolicy(), [bound] * 9), Again)
-    assert isinstance(decide(RestartPolicy(), [failed(), bound, *[failed()] * 3]), Again)
+    bound = failed("timeout", "reached 50 steps (maxSteps)")
+    assert isinstance(decide(RestartPolicy(), [bound] * 9), RestartAfter)
+    assert isinstance(decide(RestartPolicy(), [failed(), bound, *[failed()] * 3]), RestartAfter)
 
 
 @pytest.mark.parametrize("kind", sorted(PERMANENT))
@@ -80,19 +81,19 @@ def test_ag_09_a_failure_for_good_is_the_last(kind: str) -> None:
     end = failed(kind, "no such program: agent")  # type: ignore[arg-type]
     for policy in (RestartPolicy(), RestartPolicy(max_attempts=1, identical_failures=1)):
         message = f"gave up after 1 attempt: {kind}: no such program: agent"
-        assert decide(policy, [end]) == Stop("permanent", message)
+        assert decide(policy, [end]) == GiveUp("permanent", message)
 
 
 def test_ag_04_attempts_that_end_well_are_counted() -> None:
     """All of them together, however they ended."""
     policy = RestartPolicy(max_attempts=3)
-    assert decide(policy, [WELL, failed()]) == Again(1.0)
+    assert decide(policy, [WELL, failed()]) == RestartAfter(1.0)
     message = "gave up: not done after 3 attempts of 3"
-    assert decide(policy, [WELL, failed(), WELL]) == Stop("max_attempts", message)
+    assert decide(policy, [WELL, failed(), WELL]) == GiveUp("max_attempts", message)
     told = f"{message}; the last failed: timeout: 5 seconds are over"
     last = failed("timeout", "5 seconds are over")
-    assert decide(policy, [WELL, failed(), last]) == Stop("max_attempts", told)
-    assert isinstance(decide(RestartPolicy(max_attempts=0), []), Stop)
+    assert decide(policy, [WELL, failed(), last]) == GiveUp("max_attempts", told)
+    assert isinstance(decide(RestartPolicy(max_attempts=0), []), GiveUp)
 
 
 def test_what_is_used_up_ends_it() -> None:
@@ -101,11 +102,11 @@ def test_what_is_used_up_ends_it() -> None:
         AttemptEnd(usage=Usage(total=60), cost=0.5),
         AttemptEnd(usage=Usage(prompt=30, completion=9)),
     ]
-    assert decide(RestartPolicy(max_tokens=100, max_cost=0.75), ends) == Again(1.0)
+    assert decide(RestartPolicy(max_tokens=100, max_cost=0.75), ends) == RestartAfter(1.0)
     told = decide(RestartPolicy(max_tokens=99), ends)
-    assert told == Stop("max_tokens", "gave up after 2 attempts: 99 of 99 tokens are used")
+    assert told == GiveUp("max_tokens", "gave up after 2 attempts: 99 of 99 tokens are used")
     told = decide(RestartPolicy(max_cost=0.5), ends)
-    assert told == Stop("max_cost", "gave up after 2 attempts: 0.5 of 0.5 US dollars are spent")
+    assert told == GiveUp("max_cost", "gave up after 2 attempts: 0.5 of 0.5 US dollars are spent")
 
 
 @given(ENDS, st.sampled_from([0.0, 0.5, 1.0, 90.0]), st.sampled_from([1.0, 2.0, 1e200]))
@@ -115,7 +116,7 @@ def test_delays_grow_with_failures_in_a_row_up_to_the_longest(
     """An attempt that ends well resets them; a delay that is longer by itself stays."""
     policy = RestartPolicy(delay=delay, backoff=backoff, identical_failures=99)
     verdict = decide(policy, ends)
-    assert isinstance(verdict, Again)
+    assert isinstance(verdict, RestartAfter)
     failures = 0
     for end in ends:
         failures = failures + 1 if end.failure is not None else 0
@@ -132,7 +133,7 @@ def test_failures_are_alike_when_kind_and_message_are(ends: list[AttemptEnd], nu
     last = [end.failure for end in ends[-number:]]
     alike = len(last) == number and None not in last and len(set(last)) == 1
     alike = alike and last[0] is not None and last[0].kind != "timeout"
-    assert isinstance(verdict, Stop) == alike
+    assert isinstance(verdict, GiveUp) == alike
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ def everything(folder: Path) -> Mapping[str, str | bytes | None]:
 
 
 def refused(target: Path, template: Path | None) -> str:
-    """What is said of a workspace that cannot be made, of which nothing is left."""
+    """What is said of a workspace that cannot be created, of which nothing is left."""
     before = sorted(target.parent.iterdir())
     with pytest.raises(AgentError) as caught:
         make_workspace(target, template)
@@ -123,7 +123,7 @@ def test_a_link_that_leads_out_is_refused(
     said = refused(target, template)
     assert said == (
         f"{template / where} is a link that leads out of {template}, to {to}: "
-        "make it a relative one that stays inside, or leave it out"
+        "use a relative link that stays inside, or remove it"
     )
 
 
@@ -162,7 +162,7 @@ def test_what_is_no_file_is_refused(template: Path, target: Path) -> None:
 
 def test_a_template_that_is_not_there_is_refused(tmp_path: Path, target: Path) -> None:
     """And a file that is no bundle."""
-    assert refused(target, tmp_path / "no") == f"there is no folder or bundle {tmp_path / 'no'}"
+    assert refused(target, tmp_path / "no") == f"{tmp_path / 'no'} does not exist"
     file = tmp_path / "file"
     file.write_text("x")
     assert refused(target, file) == f"{file} is neither a folder nor a file of `git bundle`"
@@ -174,7 +174,7 @@ def test_a_folder_cannot_be_copied_into_itself(template: Path) -> None:
     place.mkdir(parents=True)
     said = refused(place / "workspace", template)
     assert said.startswith(
-        f"the workspace {place} would be inside of {template}, of which it is a "
+        f"the workspace {place} would be inside of its own template {template}: "
     )
 
 
@@ -183,7 +183,7 @@ def test_what_is_there_is_not_touched(template: Path, target: Path) -> None:
     target.mkdir()
     (target / "work").write_text("mine")
     assert refused(target, template) == (
-        f"{target} is there already: a workspace is made where nothing is"
+        f"{target} already exists; a workspace must be created in a new folder"
     )
     assert everything(target) == {"work": b"mine"}
 
@@ -207,7 +207,7 @@ def test_a_disk_that_is_full_is_told(template: Path, target: Path) -> None:
         said = refused(target, template)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert said == f"the workspace {target} cannot be made: {template}/large: File too large"
+    assert said == f"the workspace {target} cannot be created: {template}/large: File too large"
 
 
 def test_a_place_whose_parent_is_missing_is_told(tmp_path: Path) -> None:
@@ -221,7 +221,7 @@ def test_a_copy_that_says_that_it_is_done_never_has_its_name(template: Path, tar
     (template / "sub" / "DONE").touch()
     with pytest.raises(AgentError) as caught:
         make_workspace(target, template, "sub/DONE")
-    assert str(caught.value).startswith(f"{template} holds sub/DONE already, by which an agent")
+    assert str(caught.value).startswith(f"{template} already contains sub/DONE, which marks")
     assert [*target.parent.iterdir()] == []
 
 
@@ -231,7 +231,7 @@ def test_the_folder_of_the_done_file_is_made(template: Path, target: Path) -> No
     assert [*(target / "out" / "of").iterdir()] == []
     with pytest.raises(AgentError) as caught:
         make_workspace(target.with_name("other"), template, "run.sh/DONE")
-    said = "the folder run.sh of the doneFile run.sh/DONE cannot be made: File exists"
+    said = "the folder run.sh of the doneFile run.sh/DONE cannot be created: File exists"
     assert str(caught.value) == said
     assert [path.name for path in target.parent.iterdir()] == ["workspace"]
 
@@ -241,7 +241,9 @@ def test_a_workspace_that_is_done_is_told(tmp_path: Path) -> None:
     check_not_done(tmp_path, "out/DONE")
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "DONE").symlink_to("nothing")
-    with pytest.raises(AgentError, match=r"holds out/DONE already.*give the task another doneFile"):
+    with pytest.raises(
+        AgentError, match=r"already contains out/DONE.*give the task another doneFile"
+    ):
         check_not_done(tmp_path, "out/DONE")
 
 
@@ -306,7 +308,7 @@ def test_a_bundle_without_a_head_is_checked_out_if_it_has_one_branch(
     assert sorted(path.name for path in target.iterdir()) == [".git", "a.txt", "run.sh"]
     file = bundle(repository, tmp_path, "main", "work")
     assert refused(target.with_name("other"), file) == (
-        f"{file} has no HEAD and 2 branches: which one is meant is not known; "
+        f"{file} has no HEAD and 2 branches, so the branch is ambiguous; "
         "make it with `git bundle create project.bundle --all`"
     )
 
@@ -343,7 +345,7 @@ def test_git_that_is_not_there_is_told(
     file = tmp_path / "x.bundle"
     file.write_bytes(b"# v2 git bundle\n")
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert refused(target, file) == f"git is not there, which opens {file}: install it"
+    assert refused(target, file) == f"opening {file} requires git; install it"
 
 
 def test_git_that_does_not_end_is_given_up(

@@ -75,8 +75,8 @@ def _not_a_case(run: Path) -> None:
         (lambda run: (run / "t" / "b" / "x").touch(), "t/b is not the folder of a case"),
         (_not_a_case, "t/a is not the folder of a case"),
         (_case_as_a_link, "t/a is not the folder of a case"),
-        (_as_a_link, "it leads somewhere else"),
-        (_all_as_a_link, "it leads somewhere else"),
+        (_as_a_link, "it is a link, or in one"),
+        (_all_as_a_link, "it is a link, or in one"),
     ],
 )
 def test_what_no_run_has_made_stays(tmp_path: Path, spoil: Any, why: str) -> None:
@@ -130,13 +130,13 @@ def test_each_run_is_told_with_what_went_with_it(
     assert not tell_deleted(tmp_path / ".trioeval" / "r.db", [facts_of("eval-1")])
     told = capsys.readouterr().err.splitlines()
     assert told[:2] == [
-        "deleted eval-0: 2 rows, and 2 folders of cases; 1 process of its agents had to be ended",
-        "deleted eval-2: 2 rows; 3 processes of its agents had to be ended",
+        "deleted eval-0: 2 rows, and 2 folders of cases; ended 1 process of its agents",
+        "deleted eval-2: 2 rows; ended 3 processes of its agents",
     ]
     assert told[2:5] == [f"deleted {one}: 2 rows" for one in ids[2:]]
     assert (
         told[5]
-        == f"deleted eval-1: 2 rows; {run} stays: {run}/notes.txt is not the folder of a case"
+        == f"deleted eval-1: 2 rows; {run} was not removed: {run}/notes.txt is not the folder of a case"
     )
 
 

@@ -191,7 +191,7 @@ def test_a_message_needs_a_text_or_an_input(
     monkeypatch.setattr(sys, "stdin", None)
     code, printed, told = run("post")
     assert (code, printed) == (2, "")
-    assert told == "say what to post: standard input is closed, and there is no TEXT\n"
+    assert told == "no TEXT is given, and standard input is closed\n"
     assert not bus.exists()
 
 
@@ -212,28 +212,28 @@ def test_all_mistakes_of_a_post_are_told_at_once(run: Run, tmp_path: Path) -> No
     code, printed, told = run("post", "a\udcff", *words, "--parent", " ", "--link", "\udc80")
     assert (code, printed) == (2, "")
     assert told.splitlines() == [
-        "say which bus: --bus FOLDER (or TRIOEVAL_BUS)",
-        "say which run it belongs to: --project ID (or TRIOEVAL_PROJECT)",
+        "name the bus: --bus FOLDER (or TRIOEVAL_BUS)",
+        "name the run of the message: --project ID (or TRIOEVAL_PROJECT)",
         "--type must be a word in capitals, as FACT, got 'fact'",
-        "TEXT must be text in UTF-8, got 'a\\udcff'",
+        "TEXT must be UTF-8 text, got 'a\\udcff'",
         "--parent must not be blank",
-        "--link must be text in UTF-8, got '\\udc80'",
+        "--link must be UTF-8 text, got '\\udc80'",
         "--meta must be KEY=VALUE, got 'novalue'",
         "--meta must be KEY=VALUE, got '=v'",
-        "--meta says 'a' twice",
+        "--meta has the key 'a' twice",
     ]
 
 
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["read"], "say which bus: --bus FOLDER (or TRIOEVAL_BUS)"),
-        (["follow"], "say which bus: --bus FOLDER (or TRIOEVAL_BUS)"),
+        (["read"], "name the bus: --bus FOLDER (or TRIOEVAL_BUS)"),
+        (["follow"], "name the bus: --bus FOLDER (or TRIOEVAL_BUS)"),
         (["read", "--bus", ""], "--bus must not be blank"),
         (["post", "a", "--project", "p", "--bus", " "], "--bus must not be blank"),
         (["read", "--bus", "b", "--type", "Done"], "as INFO, got 'Done'"),
         (["follow", "--bus", "b", "--until", "done!"], "--until must be a word in capitals"),
-        (["read", "--bus", "b", "--since", "\udcff"], "--since must be text in UTF-8"),
+        (["read", "--bus", "b", "--since", "\udcff"], "--since must be UTF-8 text"),
     ],
 )
 def test_mistakes_of_readers_are_told(run: Run, words: list[str], told: str) -> None:

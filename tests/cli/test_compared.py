@@ -100,7 +100,7 @@ def compare(
             'Invalid value "99" for --bootstrap. Must be >= 100.',
         ),
         ("latest~1 latest -o x.csv", 2, "-o x.csv: a comparison is written as .html, got '.csv'"),
-        ("latest~1 nothing", 2, ".trioeval/results.db: there is no run 'nothing'"),
+        ("latest~1 nothing", 2, ".trioeval/results.db: run 'nothing' not found"),
     ],
 )
 def test_the_exit_code_reports_differences_beyond_chance(
@@ -196,7 +196,7 @@ def test_a_stopped_run_is_not_worse(
     )
     assert told.splitlines()[1].endswith("12 rows: 10 passed, 1 failed, 0 errors, 1 not run")
     assert told.splitlines()[-2:] == [
-        "1 row of the later run never came to an end; nothing else is said of them",
+        "1 row of the later run did not end; the comparison leaves them out",
         "12 rows: 10 same, 1 worse, 1 unfinished",
     ]
 
@@ -209,6 +209,6 @@ def test_runs_that_share_no_row_are_reported_as_such(
     before, after, *rest = told.splitlines()
     assert (" of 1.json" in before, " of 2.json" in after) == (True, True)
     assert rest == [
-        "no row is in both runs: nothing can be said of their difference",
+        "no row is in both runs: the runs cannot be compared",
         "24 rows: 12 new, 12 gone",
     ]

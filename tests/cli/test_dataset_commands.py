@@ -125,10 +125,10 @@ def test_lost_rows_fail_a_run_and_name_the_dataset(
     assert run_command_line(["s.json", *_QUIET, "-o", "r.junit.xml"]) == 100
     _, err = said(capfd)
     assert "  first failure: row 3, column 'twice': gen.py:twice: ValueError: no [31m3" in err
-    assert err[-1].endswith("exit 100: dataset problems: 1 rows lost")
-    assert 'message="dataset problems: 1 rows lost"' in (folder / "r.junit.xml").read_text()
+    assert err[-1].endswith("exit 100: dataset problems: 1 row lost")
+    assert 'message="dataset problems: 1 row lost"' in (folder / "r.junit.xml").read_text()
     assert run_command_line(["resume"]) == 100
-    assert said(capfd)[1][-1].endswith("exit 100: dataset problems: 1 rows lost")
+    assert said(capfd)[1][-1].endswith("exit 100: dataset problems: 1 row lost")
 
 
 def test_fail_fast_counts_a_dataset_that_lost_rows(
@@ -138,9 +138,7 @@ def test_fail_fast_counts_a_dataset_that_lost_rows(
     later = {"id": "later", "type": "prompt_eval", "dependsOn": ["problems"], "prompts": ["hi"]}
     write(folder, FLAKY, tasks=[later])
     assert run_command_line(["s.json", *_QUIET, "--fail-fast"]) == 100
-    why = (
-        "--fail-fast left 1 rows without a verdict, dataset problems: 1 rows lost; continue with: "
-    )
+    why = "1 row not run because of --fail-fast, dataset problems: 1 row lost; continue with: "
     assert why in said(capfd)[1][-1]
 
 
@@ -302,7 +300,7 @@ def test_filters_and_prefixes_do_not_affect_a_dataset(
     [
         (("exec:true", "writer"), 0, "lane sim:m"),
         (("sim:m",), 0, "lane sim:m"),
-        (("exec:true",), 2, 'there is no provider "writer"'),
+        (("exec:true",), 2, 'unknown provider "writer"'),
     ],
 )
 def test_columns_find_their_providers_by_name(

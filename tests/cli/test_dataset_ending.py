@@ -64,7 +64,7 @@ def rows(passed: int, failed: int = 0) -> Totals:
             0,
             (
                 "4 rows in 1.2 s: 3 passed, 1 failed, 0 errors; 7 of 9 rows of datasets written; "
-                "exit 0: 75.0 % passed, 50 % are needed"
+                "exit 0: 75.0 % of 4 rows passed, 50 % needed"
             ),
         ),
         (
@@ -74,7 +74,7 @@ def rows(passed: int, failed: int = 0) -> Totals:
             100,
             (
                 "4 rows in 1.2 s: 3 passed, 1 failed, 0 errors; 7 of 9 rows of datasets written; "
-                "exit 100: 1 rows failed, dataset problems: 2 rows lost; 75.0 % passed, 50 % are needed"
+                "exit 100: 1 row failed, dataset problems: 2 rows lost; 75.0 % of 4 rows passed, 50 % needed"
             ),
         ),
         (
@@ -113,5 +113,5 @@ def test_a_signal_determines_the_code_of_datasets_too() -> None:
 def test_the_usage_of_the_run_includes_datasets() -> None:
     """It is shown if it has a cost."""
     paid = attrs.evolve(FINE, cost=0.5, usage=Usage(total=30))
-    assert spent_line(NONE, [paid, FINE]) == "used: 30 tokens, 0.5000 US dollars"
+    assert spent_line(NONE, [paid, FINE]) == "used: 30 tokens, $0.5000"
     assert spent_line(NONE, [FINE]) is None

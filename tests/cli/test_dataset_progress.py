@@ -33,14 +33,14 @@ def test_a_line_counts_rows_and_groups_of_each_dataset() -> None:
     progress.observe(RowDropped(2.5, 1, LOST), "problems")
     progress.observe(GroupGivenUp(2.5, 2, "deadline"), "problems")
     assert progress.lines() == [
-        "  problems: 25/100 rows written, 1 open groups, 1 dropped",
-        "  more: 0 rows written, 1 open groups",
+        "  problems: 25/100 rows written, 1 open group, 1 dropped",
+        "  more: 0 rows written, 1 open group",
     ]
     progress.observe(ProcessorBegun(3.0, "clean", None), "more")
-    assert progress.lines()[1].endswith("1 open groups, processor clean")
+    assert progress.lines()[1].endswith("1 open group, processor clean")
     progress.observe(ProcessorEnded(3.0, "clean", None), "more")
     progress.ended("problems")
-    assert progress.lines() == ["  more: 0 rows written, 1 open groups"]
+    assert progress.lines() == ["  more: 0 rows written, 1 open group"]
 
 
 def test_rows_of_earlier_executions_are_counted() -> None:

@@ -101,13 +101,13 @@ def test_a_plan_shows_the_budget_and_that_the_estimate_lacks_judges() -> None:
     assert "judges" not in planned(PLAIN, providers=[PAID])[-2]
 
 
-def shared(quota: Any, *keys: Any, rows: int = 5, **lane: Any) -> list[str]:
+def shared(limits: Any, *keys: Any, rows: int = 5, **lane: Any) -> list[str]:
     """The lines about a lane with shared limits."""
     lines = planned(
         PLAIN,
-        providers=[{"id": "echo", "lane": {"quota": list(keys), **lane}}],
+        providers=[{"id": "echo", "lane": {"limits": list(keys), **lane}}],
         tests=[{"vars": {}}] * rows,
-        quota=quota,
+        limits=limits,
     )
     return [line for line in lines if line.startswith(("  lane", "  limit"))] + lines[-1:]
 

@@ -29,15 +29,15 @@ from trioeval.testing import run_virtual
 def lane(name: str, **more: Any) -> LaneState:
     """The state of an idle lane, with changes."""
     rests: dict[str, Any] = {
-        "mood": "open", "width": 4, "limit": 4, "in_flight": 0, "queued": 0, "rpm": None, "tpm": None,
-        "used_rpm": 0, "used_tpm": 0, "why": None, "wait_s": None, "reason": None, "calls": 0,
+        "mood": "open", "max_concurrency": 4, "limit": 4, "in_flight": 0, "queued": 0, "rpm": None,
+        "tpm": None, "used_rpm": 0, "used_tpm": 0, "why": None, "wait_s": None, "reason": None, "calls": 0,
         "refused": 0, "retried": 0, "tokens": 0, "cost": 0.0,
     }  # fmt: skip
     return LaneState(name=name, **{**rests, **more})
 
 
 BUSY = lane(
-    "openai:gpt-mini", in_flight=3, limit=3, width=8, queued=12, rpm=500, used_rpm=120, tpm=30_000,
+    "openai:gpt-mini", in_flight=3, limit=3, max_concurrency=8, queued=12, rpm=500, used_rpm=120, tpm=30_000,
     used_tpm=9_950, why=Why.BLOCKED, wait_s=12.2, tokens=1_234_567, cost=0.125,
 )  # fmt: skip
 CLOSED = lane("other", mood="closed", limit=0, reason="401\x1b[2J: no key")
@@ -88,11 +88,11 @@ def test_what_is_to_be_told_and_not_to_be_told_is_refused(output: OutputFlags, t
 def test_a_wide_terminal_is_shown_all_of_it() -> None:
     assert drawn(RUN, 110, more=("  quiz: 3/9 questions",)) == [
         "━━━━━━━" + "─" * 23 + "  50/200 rows  1:15  3:45 left",
-        "87.0 % pass  40 passed  5 failed  1 errors  4 there already  1.2M tokens  0.1250 US dollars",
-        "lane             in flight  queued      rpm      tpm  tokens     US$  waiting",
-        "openai:gpt-mini   3/3 of 8      12  120/500  10k/30k    1.2M  0.1250  429, 12 s",
-        "other             0/0 of 4       0        0        0       0  0.0000  closed: 401 [2J: no key",
-        "idle                   0/4       0        0        0       0  0.0000",
+        "87.0 % of 46 pass  40 passed  5 failed  1 error  4 kept  1.2M tokens  $0.1250",
+        "lane             in flight  queued      rpm      tpm  tokens     cost  waiting",
+        "openai:gpt-mini   3/3 of 8      12  120/500  10k/30k    1.2M  $0.1250  429, 12 s",
+        "other             0/0 of 4       0        0        0       0       $0  closed: 401 [2J: no key",
+        "idle                   0/4       0        0        0       0       $0",
         "  quiz: 3/9 questions",
     ]
 
@@ -127,14 +127,14 @@ def test_a_narrow_terminal_shows_fewer_columns() -> None:
     """Calls in flight and the reason of a wait are left out last."""
     assert drawn(RUN, 40) == [
         "━━────────  50/200 rows  1:15  3:45 left",
-        "87.0 % pass  40 passed  5 failed",
+        "87.0 % of 46 pass  40 passed  5 failed",
         "lane             in flight  waiting",
         "openai:gpt-mini   3/3 of 8  429, 12 s",
         "other             0/0 of 4  closed: 401…",
         "idle                   0/4",
     ]
     assert drawn(RUN, 12) == [
-        "50/200 rows", "87.0 % pass", "lane", "openai…-mini", "other", "idle",
+        "50/200 rows", "87.0 % of 4…", "lane", "openai…-mini", "other", "idle",
     ]  # fmt: skip
 
 
@@ -153,8 +153,8 @@ def test_a_stop_is_told_first() -> None:
 def test_a_run_of_datasets_shows_no_rows() -> None:
     """It has no rows to grade."""
     alone = attrs.evolve(RUN, total=0, done=0, kept=0, passed=0, failed=0, errors=0, lanes=())
-    assert drawn(alone, 60, more=("  a: 1 rows written",)) == ["1:15", "  a: 1 rows written"]
-    assert plain_line(alone, ["  a: 1 rows written"]) == "1:15; a: 1 rows written"
+    assert drawn(alone, 60, more=("  a: 1 row written",)) == ["1:15", "  a: 1 row written"]
+    assert plain_line(alone, ["  a: 1 row written"]) == "1:15; a: 1 row written"
 
 
 def test_of_many_lanes_the_busiest_are_shown_in_their_order() -> None:
@@ -232,7 +232,7 @@ def test_lines_show_the_activity_and_waits_of_each_lane() -> None:
 
     def line(clock: str, left: int) -> str:
         return (
-            f"3/9 rows, 100.0 % passed, {clock}; fast: 2/3 in flight, 1/4 rows;"
+            f"3/9 rows, 100.0 % of 1 passed, {clock}; fast: 2/3 in flight, 1/4 rows;"
             f" paced: 1/2 in flight, 1 queued, waits: rpm, {left} s;"
             " full: 1/1 in flight, 1 queued, waits: slots, 0/2 rows; quiz: 1/2 questions"
         )

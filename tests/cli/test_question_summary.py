@@ -36,7 +36,7 @@ def test_several_question_tasks_have_a_common_summary(
 ) -> None:
     """It is shown at the end of a run, in its document, and by `show`; a single task has its own."""
     assert run_command_line(["s.json", *_QUIET, "-o", "out.json"]) == 0
-    told = "2 tasks of questions: 2 passed, 0 failed, 0 ended as errors; 4 of 4 correct, accuracy 1.000"
+    told = "2 tasks of questions: 2 passed, 0 failed, 0 errors; 4 of 4 correct, accuracy 1.000"
     *_, together, last = capfd.readouterr().err.splitlines()
     assert together.startswith(told)
     assert last.startswith("5 rows in ")
@@ -63,7 +63,7 @@ def test_qe_40_filters_that_match_no_question_are_reported(
     said = capfd.readouterr().err
     assert said.count("error (no_questions): 0 of 0 correct, accuracy 0.000") == 2
     assert 'first: task end, status "error", reason "no_questions"' in said
-    assert "2 tasks of questions: 0 passed, 0 failed, 2 ended as errors; 0 of 0 correct" in said
+    assert "2 tasks of questions: 0 passed, 0 failed, 2 errors; 0 of 0 correct" in said
     assert said.splitlines()[-1] == "no rows to run; exit 0"
     document = json.loads((folder / "out.json").read_text())
     task = document["tasks"]["first"]

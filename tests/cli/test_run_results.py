@@ -101,7 +101,7 @@ def test_quiet_shows_only_the_last_line(suite: str, capsys: pytest.CaptureFixtur
     out, err = capsys.readouterr()
     assert out == ""
     (line,) = err.splitlines()
-    assert line.endswith("1 passed, 1 failed, 0 errors; exit 100: 1 rows failed")
+    assert line.endswith("1 passed, 1 failed, 0 errors; exit 100: 1 row failed")
 
 
 def test_without_a_table_failures_are_not_shown_either(

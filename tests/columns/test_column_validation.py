@@ -47,7 +47,7 @@ def test_the_target_may_be_inside_of_a_column() -> None:
     maker = validation(Assertion(type="equals", value=3), target="q.score")
     verdict, missing = found(maker, {"q": {"score": 3}}, {"q": {}})
     assert verdict["pass"]
-    assert missing == 'there is no "score" in "q"; there are none'
+    assert missing == 'member "score" does not exist in "q"; there are none'
 
 
 def test_objects_are_judged_as_json() -> None:

@@ -217,7 +217,7 @@ def test_every_state_of_a_breaker_is_named() -> None:
 def test_every_verb_of_a_lane_stands_there() -> None:
     """Those of the table are verbs of the class."""
     verbs = re.findall(r"^\| `\.(\w+)", section("Changing lanes while they run"), re.MULTILINE)
-    assert verbs == ["width", "retune", "pause", "resume"]
+    assert verbs == ["max_concurrency", "retune", "pause", "resume"]
     assert all(hasattr(Lane, verb) for verb in verbs)
 
 

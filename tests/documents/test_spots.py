@@ -195,8 +195,8 @@ def test_merged_keys_do_not_count_as_repeated() -> None:
 @pytest.mark.parametrize(
     ("text", "message", "place"),
     [
-        ("a: &x [1, *x]", "the alias *x stands in itself", (1, 11)),
-        ("a: &x\n  b: {c: *x}", "the alias *x stands in itself", (2, 10)),
+        ("a: &x [1, *x]", "the alias *x contains itself", (1, 11)),
+        ("a: &x\n  b: {c: *x}", "the alias *x contains itself", (2, 10)),
         ("? [a]\n: 1", "a key must be plain text", (1, 3)),
         ("? {a: b}\n: 1", "a key must be plain text", (1, 3)),
         ("a: &x b\n*x : 1", "a key must be plain text", (2, 1)),
@@ -223,7 +223,7 @@ def test_merges_of_merges_cannot_fill_the_memory() -> None:
     """Although all of them together have one member."""
     lines = ["a0: &a0 {x: 1}"]
     lines += [f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 9)}]}}" for n in range(1, 10)]
-    with pytest.raises(MistakenError, match=r"^aliases make \d{9,} values of \d+$"):
+    with pytest.raises(MistakenError, match=r"^aliases expand \d+ values to \d{9,}$"):
         yaml_spots("\n".join(lines))
 
 
@@ -236,8 +236,8 @@ def test_aliases_of_aliases_cannot_fill_the_memory() -> None:
     with pytest.raises(MistakenError) as caught:
         yaml_spots("\n".join(lines))
     (mistake,) = caught.value.parts
-    assert mistake.message == "aliases make 926177106 values of 93"
-    assert mistake.hint == "write less with aliases"
+    assert mistake.message == "aliases expand 93 values to 926177106"
+    assert mistake.hint == "use fewer aliases"
 
 
 def test_aliases_in_moderation_are_taken() -> None:

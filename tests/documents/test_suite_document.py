@@ -83,15 +83,15 @@ def test_a_circle_of_references_is_spelt_out(tmp_path: Path, value: str, way: st
     """Once, with the way round it."""
     write(tmp_path, {"s.json": f'{{"a": {value}}}'})
     (message,) = refused(tmp_path, "s.json")
-    assert message.endswith(f"the references go in a circle: {way}")
+    assert message.endswith(f"the references form a cycle: {way}")
 
 
 def test_references_through_each_other_are_a_circle(tmp_path: Path) -> None:
     """Even where neither leads to a place that exists."""
     write(tmp_path, {"s.json": '{"a": {"$ref": "#/b/x"}, "b": {"$ref": "#/a/y"}}'})
     assert refused(tmp_path, "s.json") == [
-        "s.json:1:16: $.a.$ref: the references go in a circle: #/b/x",
-        "s.json:1:40: $.b.$ref: the references go in a circle: #/a/y",
+        "s.json:1:16: $.a.$ref: the references form a cycle: #/b/x",
+        "s.json:1:40: $.b.$ref: the references form a cycle: #/a/y",
     ]
 
 
@@ -121,15 +121,15 @@ def test_references_that_lead_nowhere_are_told_all_at_once(tmp_path: Path) -> No
     )
     assert refused(tmp_path, "s.json") == [
         (
-            's.json:2:15: $.a.$ref: #/defintions/0 leads nowhere: there is no "defintions" in $ '
+            's.json:2:15: $.a.$ref: #/defintions/0 cannot be resolved: $ has no "defintions" '
             '(did you mean "definitions"?)'
         ),
         (
-            's.json:3:15: $.b.$ref: #/definitions/1 leads nowhere: there is no "1" in $.definitions '
-            "($.definitions has 1, counted from 0)"
+            's.json:3:15: $.b.$ref: #/definitions/1 cannot be resolved: $.definitions has no "1" '
+            "($.definitions has 1 member, counted from 0)"
         ),
         (
-            's.json:4:15: $.c.$ref: #/definitions/0/z leads nowhere: there is no "z" in $.definitions[0] '
+            's.json:4:15: $.c.$ref: #/definitions/0/z cannot be resolved: $.definitions[0] has no "z" '
             "($.definitions[0] is 1)"
         ),
         (
@@ -138,14 +138,14 @@ def test_references_that_lead_nowhere_are_told_all_at_once(tmp_path: Path) -> No
         ),
         (
             "s.json:6:15: $.e.$ref: references to https:// are not followed "
-            "(copy what it leads to into a file)"
+            "(copy the target into a file)"
         ),
-        's.json:7:15: $.f.$ref: there is no file "oter.json" (did you mean "other.json"?)',
+        's.json:7:15: $.f.$ref: file not found: "oter.json" (did you mean "other.json"?)',
         "other.json:1:7: $: not JSON: expecting value",
-        'twice.json:1:10: $.x: the key "x" stands here and in line 1',
+        'twice.json:1:10: $.x: duplicate key "x": it is already in line 1',
         (
-            f's.json:10:15: $.i.$ref: #/definitions/{"1" * 30} leads nowhere: there is no "{"1" * 30}" '
-            "in $.definitions ($.definitions has 1, counted from 0)"
+            f"s.json:10:15: $.i.$ref: #/definitions/{'1' * 30} cannot be resolved: $.definitions has no "
+            f'"{"1" * 30}" ($.definitions has 1 member, counted from 0)'
         ),
     ]
     allowed = read_suite_documents([tmp_path / "t.json"], environ={}, allow_outside=True)
@@ -158,7 +158,7 @@ def test_references_of_references_cannot_fill_the_memory(tmp_path: Path) -> None
     chain = {f"a{n}": {"$ref": f"#/a{n + 1}"} if n < 1200 else [1] for n in range(1201)}
     write(tmp_path, {"bomb.json": json.dumps(bomb), "chain.json": json.dumps(chain)})
     (message,) = refused(tmp_path, "bomb.json")
-    assert message.endswith("(write less with references)")
+    assert message.endswith("(use fewer references)")
     (message,) = refused(tmp_path, "chain.json")
     assert message.endswith("is nested more than 200 levels deep")
 
@@ -224,7 +224,7 @@ def test_the_root_of_a_part_of_a_schema_is_told(tmp_path: Path) -> None:
     write(tmp_path, {"s.json": json.dumps({"tests": tests}), "tree.json": tree})
     (told,) = refused(tmp_path, "s.json")
     assert told.startswith("tree.json:1:20: $.items.$ref: # is not the root of the schema here, ")
-    assert told.endswith("(give the schema a file of its own: value: file://schema.json)")
+    assert told.endswith("(move the schema to a separate file: value: file://schema.json)")
 
 
 @pytest.mark.parametrize("value", [3, None, ["#/a"]])
@@ -296,7 +296,42 @@ def test_variables_that_are_not_set_are_warned_of(tmp_path: Path) -> None:
     write(tmp_path, {"s.yaml": "prompts:\n- '{{env.NO}}'\n- '{{env.NEITHER | default(1)}}'\n"})
     document = read(tmp_path, "s.yaml")
     assert [told(warning) for warning in document.warnings] == [
-        "s.yaml:2:3: $.prompts[0]: the environment variable NO is not set (set NO)"
+        (
+            "s.yaml:2:3: $.prompts[0]: the environment variable NO is not set "
+            "(set NO, or name a file that sets it with --env-file)"
+        )
+    ]
+
+
+def test_a_similar_variable_is_suggested_by_its_name(tmp_path: Path) -> None:
+    """Never by its value."""
+    write(tmp_path, {"s.yaml": "prompts: ['{{env.OPENAI_KEY}}']\n"})
+    document = read(tmp_path, "s.yaml", OPENAI_API_KEY="sk-secret", HOME="/root")
+    [warning] = map(told, document.warnings)
+    assert "(did you mean OPENAI_API_KEY? Otherwise set OPENAI_KEY, or name a file" in warning
+    assert "sk-secret" not in warning
+
+
+def test_variables_in_the_notation_of_shells_are_warned_of(tmp_path: Path) -> None:
+    """Among the providers and in `env`, in capitals; a prompt may contain code."""
+    suite = {
+        "providers": [{"id": "echo", "config": {"apiKey": "${KEY}", "b": "${lower} ${NOT_SET}"}}],
+        "env": {"A": "${KEY}-${KEY}"},
+        "prompts": ["${KEY}"],
+    }
+    write(tmp_path, {"s.json": json.dumps(suite)})
+    warnings = [told(warning) for warning in read(tmp_path, "s.json", KEY="k").warnings]
+    assert [warning.partition(": $.")[2] for warning in warnings] == [
+        (
+            "providers[0].config.apiKey: ${KEY} is not replaced by the environment variable "
+            "(write {{env.KEY}})"
+        ),
+        (
+            "providers[0].config.b: ${NOT_SET} is not replaced by the environment variable "
+            "(write {{env.NOT_SET}}; NOT_SET is not set: "
+            "set NOT_SET, or name a file that sets it with --env-file)"
+        ),
+        "env.A: ${KEY} is not replaced by the environment variable (write {{env.KEY}})",
     ]
 
 
@@ -387,8 +422,8 @@ def test_a_file_without_prompts_beside_others_asks_the_plain_prompt(tmp_path: Pa
     assert document.data["prompts"] == ["a", "{{prompt}}"]
     assert [told(warning) for warning in document.warnings] == [
         (
-            "b.yaml:1:1: $: there are no prompts here, so {{prompt}} is asked as well "
-            "(name a prompt of the other files)"
+            "b.yaml:1:1: $: no prompts here, so the prompt {{prompt}} is added "
+            "(give it a prompt of the other files)"
         )
     ]
     write(tmp_path, {"a.yaml": "providers: [echo]\n"})
@@ -452,8 +487,8 @@ def test_files_that_cannot_be_read_are_told_together(tmp_path: Path) -> None:
     assert refused(tmp_path, "a.json", "b.yaml", "c.yaml", "d.yaml") == [
         "a.json:1:2: $: not JSON: expecting property name enclosed in double quotes",
         "b.yaml:1:1: $: a suite must be an object, got a list",
-        "d.yaml:0:0: $: there is no such file",
-        'c.yaml:1:11: $.a.$ref: #/b leads nowhere: there is no "b" in $ (known are a)',
+        "d.yaml:0:0: $: file not found",
+        'c.yaml:1:11: $.a.$ref: #/b cannot be resolved: $ has no "b" (known are a)',
     ]
 
 
@@ -462,7 +497,7 @@ def test_keys_that_stand_twice_are_placed_in_their_file(tmp_path: Path) -> None:
     write(tmp_path, {"a.yaml": "tests: []\n", "b.yaml": "tests: []\ntests: []\n"})
     document = read(tmp_path, "a.yaml", "b.yaml")
     assert [told(mistake) for mistake in document.mistakes] == [
-        'b.yaml:2:1: $.tests: the key "tests" stands here and in line 1'
+        'b.yaml:2:1: $.tests: duplicate key "tests": it is already in line 1'
     ]
 
 

@@ -120,10 +120,10 @@ def test_ag_73_and_74_what_depends_on_a_case_that_failed_does_what_its_policy_sa
     assert rows["skips"]["error"] == "blocked by case base, which is not done"
     assert rows["fails"]["error"] == "case base, which it depends on, is not done"
     assert "has waited 0.1 s for slow" in rows["late"]["error"]
-    stuck = [line for line in said.splitlines() if "is blocked for good" in line]
+    stuck = [line for line in said.splitlines() if "is blocked forever" in line]
     assert stuck == [
-        "warning: case blocks is blocked for good: blocks waits for base (failed)",
-        "warning: case behind is blocked for good: behind waits for blocks, blocks for base (failed)",
+        "warning: case blocks is blocked forever: blocks waits for base (failed)",
+        "warning: case behind is blocked forever: behind waits for blocks, blocks for base (failed)",
     ]
     assert not {"skips 0", "blocks 0", "behind 0", "late 0"} & {*bench.begun()}
     drawn = command("runs", "--graph", "latest")[1]
@@ -160,7 +160,7 @@ def test_what_agents_report_is_held_against_their_limits_and_the_budget(
         bench.write({"one": report, "two": report}, top={"evaluateOptions": {"budget": budget}})
         code, said = command("s.json", *QUIET, "-j", "1")
         assert code == 100, said
-        assert "the budget left 2 rows without a verdict" in said
+        assert "2 rows not run because of the budget" in said
         made = [
             len(agent_of(row)["attempts"]) if row["response"] else 0 for row in bench.rows.values()
         ]

@@ -250,7 +250,7 @@ def test_bytes_that_are_no_text_are_refused_as_arguments_and_marked_as_input(
     """Nothing else of them is lost; the one who posts is told either way."""
     refused = subprocess.run([*BUS, "post", b"a\xff"], env=env, capture_output=True, check=False)
     assert (refused.returncode, refused.stdout) == (2, b"")
-    assert refused.stderr == b"TEXT must be text in UTF-8, got 'a\\udcff'\n"
+    assert refused.stderr == b"TEXT must be UTF-8 text, got 'a\\udcff'\n"
     everything = bytes(range(256))
     done = subprocess.run(
         [*BUS, "post"], input=everything, env=env, capture_output=True, check=True

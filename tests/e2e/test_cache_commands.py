@@ -79,7 +79,7 @@ def test_a_missing_or_damaged_cache_is_reported(
     assert not file.exists()
     file.write_text("notes")
     assert run_command_line(["cache", "stats"]) == 1
-    assert "this is no SQLite database" in capsys.readouterr().err
+    assert "this is not an SQLite database" in capsys.readouterr().err
     monkeypatch.setenv("TRIOEVAL_CACHE_TYPE", "memory")
     assert run_command_line(["cache", "stats"]) == 2
     assert "CACHE_TYPE is memory" in capsys.readouterr().err

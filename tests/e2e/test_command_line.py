@@ -103,7 +103,7 @@ def test_a_run_writes_its_rows_in_order_and_says_why_it_exits(tmp_path: Path) ->
     write(tmp_path / "suite.json", echo_suite())
     done = trioeval("suite.json", "-o", "out.json", "-o", "out.jsonl", cwd=tmp_path)
     assert done.returncode == 100
-    assert "exit 100: 1 rows failed, 1 rows ended as errors" in last_line(done)
+    assert "exit 100: 1 row failed, 1 row ended in an error" in last_line(done)
     document = json.loads((tmp_path / "out.json").read_text())
     rows = document["results"]["results"]
     assert [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()] == rows
@@ -157,11 +157,11 @@ def test_flags_change_the_run_and_not_the_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "line"),
     [
-        (["missing.json"], 2, "missing.json: there is no such file"),
+        (["missing.json"], 2, "missing.json: file not found"),
         (["veiw"], 2, 'did you mean the command "view"?'),
         (["broken.json"], 2, "broken.json:1:15: $: not JSON: expecting value"),
         (["typo.yaml"], 2, 'typo.yaml:2:1: $.promtps: "promtps" is not a key here'),
-        (["none.json"], 2, "none.json:1:1: $: there are no providers"),
+        (["none.json"], 2, "none.json:1:1: $: the suite has no providers"),
         (["unknown.json"], 2, 'unknown.json:1:16: $.providers[0].id: "opneai:x" is not a provider'),
         (
             ["good.json", "-o", "out.xlsx"],
@@ -215,7 +215,8 @@ def test_a_provider_that_refuses_connections_gives_error_rows(tmp_path: Path) ->
         json.loads(line)["error"] for line in (tmp_path / "out.jsonl").read_text().splitlines()
     ]
     source = "POST http://127.0.0.1:9/v1/chat/completions"
-    assert errors == [f"connection: 127.0.0.1:9 refused the connection ({source})"] * 2
+    title = f"connection: connection refused by 127.0.0.1:9 for {source}"
+    assert errors == [f"{title}: check that the server is running, and the URL"] * 2
 
 
 def rows_of(tmp_path: Path, suite: dict[str, Any]) -> list[dict[str, Any]]:
@@ -269,7 +270,7 @@ def test_a_spent_budget_ends_the_run_and_says_so(tmp_path: Path) -> None:
         assert stats_of(url)["requests"] == 8
     errors = [row["error"] for row in rows if row["error"]]
     assert len(errors) == 12
-    assert "budget_exceeded: 8 of 8 requests are spent, the call needs 1" in errors[-1]
+    assert "budget exhausted: 8 of 8 requests spent" in errors[-1]
 
 
 @pytest.mark.parametrize("signals", [1, 2])
@@ -344,7 +345,7 @@ def test_every_row_is_recorded_at_the_deadline(tmp_path: Path) -> None:
         write(tmp_path / "suite.json", http_suite(url, 6, maxEvalTimeMs=3000))
         done = trioeval("suite.json", "-o", "out.json", cwd=tmp_path)
     assert done.returncode == 100
-    assert "the deadline left 6 rows without a verdict" in last_line(done)
+    assert "6 rows not run because of the deadline" in last_line(done)
     rows = json.loads((tmp_path / "out.json").read_text())["results"]["results"]
     assert [row["error"].partition(":")[0] for row in rows] == ["interrupted"] * 4 + ["not run"] * 2
 
@@ -393,8 +394,9 @@ def test_rows_that_cannot_be_stored_do_not_prevent_tables_and_the_last_line(tmp_
     assert first.startswith(".trioeval/results.db: the store of runs cannot be")
     assert any(line.startswith("-o a.json: cannot be written: File too large") for line in more)
     assert "pass rate" in done.stderr
-    told = re.findall(r"… and (\d+) (more rows|rows that never began)", done.stdout)
-    assert sum(int(count) for count, _ in told) == 250
+    more = re.findall(r"… and (\d+) more rows?", done.stdout)
+    not_run = re.findall(r"(\d+) rows not run: ", done.stderr)
+    assert sum(map(int, [*more, *not_run])) == 250
     assert "exit 1: not everything could be written, see above" in last_line(done)
     assert not (tmp_path / "a.json").exists()
 

@@ -92,7 +92,7 @@ def test_co_73_to_76_a_dataset_that_changes_is_extended_refused_or_reconciled(
 
     say(7, prompt="but {{ first }}")  # CO-75
     said = refused("resume", 1)
-    assert "columns.second is another" in said
+    assert "columns.second has changed" in said
     assert "--reconcile" in said
     say(6)
     assert "7 rows, which is more than 6" in refused("resume", 1)

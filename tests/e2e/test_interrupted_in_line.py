@@ -31,8 +31,8 @@ def write_suite(folder: Path) -> None:
     write(folder / "q.json", {"version": 1, "questions": questions})
     tests = [{"vars": {"n": n}} for n in range(2)]
     suite = {
-        "providers": [{"id": "python:answer.py", "lane": {"quota": ["answers:rpm"]}}],
-        "quota": {"limits": [_HOUR]},
+        "providers": [{"id": "python:answer.py", "lane": {"limits": ["answers:rpm"]}}],
+        "limits": {"limits": [_HOUR]},
         "tasks": [
             {"id": "asked", "type": "question_eval", "questionsFile": "q.json"},
             {"id": "said", "type": "prompt_eval", "prompts": ["Colour {{n}}?"], "tests": tests},

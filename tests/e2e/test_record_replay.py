@@ -63,7 +63,7 @@ def test_a_recording_is_never_overwritten(tmp_path: Path) -> None:
     (tmp_path / "r.jsonl").write_text("paid for")
     done = trioeval(suite, "--record", "r.jsonl", cwd=tmp_path)
     assert done.returncode == 1
-    assert last_line(done) == "the recording r.jsonl cannot be written: File exists"
+    assert last_line(done) == "cannot write the recording r.jsonl: File exists"
     assert (tmp_path / "r.jsonl").read_text() == "paid for"
 
 
@@ -102,7 +102,7 @@ def test_a_full_disk_ends_the_run_and_keeps_what_fits(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 1
-    assert "the recording r.jsonl cannot be written: File too large\n" in done.stderr
+    assert "cannot write the recording r.jsonl: File too large\n" in done.stderr
     assert "exit 1: not everything could be written, see above; continue with" in last_line(done)
     content = (tmp_path / "r.jsonl").read_bytes()
     assert not content.endswith(b"\n")

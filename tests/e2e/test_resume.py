@@ -149,7 +149,7 @@ def test_an_interrupted_retry_loses_no_result(tmp_path: Path, cut: str) -> None:
         last = process.stderr.read().splitlines()[-1]
     assert process.returncode == (130 if cut == "interrupts" else 100)
     assert "3 passed, 0 failed, 0 errors" in last
-    assert "; 2 rows that were to be run again stand as they were; continue with: " in last
+    assert "2 rows were not run again and keep their earlier results; continue with: " in last
     assert rows_of(tmp_path / "o.jsonl") == rows
     run = run_of(tmp_path)
     assert (run["state"], run["passed"], run["errors"]) == ("interrupted", 3, 0)
@@ -172,7 +172,7 @@ def test_a_changed_suite_is_refused_or_reconciled(tmp_path: Path) -> None:
     counting_suite(tmp_path, "w9", "w0", "w2")
     told = [
         f"the suite of {run} has changed: s.json",
-        "of 3 rows: 2 kept (1 of them at other places), 1 new; 1 is gone",
+        "of 3 rows: 2 kept (1 of them at other positions), 1 new; 1 is gone",
         "  new: 0 (word=w9)",
         "  gone: 1 (word=w1)",
     ]
@@ -224,7 +224,7 @@ def test_a_suite_that_was_edited_after_a_kill_gets_no_reply_of_another_row(tmp_p
         assert refused.returncode == 2
         assert refused.stderr.splitlines()[1:3] == [
             "of 4 rows: 4 new, or not run before",
-            "  3 rows that were not recorded yet are run as the suite says now",
+            "  3 unrecorded rows run as the suite says now",
         ]
         assert stats_of(url)["requests"] == 3
         flags = ["--reconcile", "--no-cache", "--no-table", "-o", "o.jsonl"]
@@ -274,7 +274,7 @@ def test_a_run_continues_with_the_flags_of_its_start(tmp_path: Path) -> None:
     done = trioeval("s.json", *flags, cwd=tmp_path)
     assert (done.returncode, len(asked(tmp_path))) == (7, 1)
     assert "1 passed, 0 failed, 0 errors, 3 not run" in last_line(done)
-    assert "the budget left 3 rows without a verdict; continue with: " in last_line(done)
+    assert "3 rows not run because of the budget; continue with: " in last_line(done)
     begun = stored_flags_of(tmp_path)
     assert begun["keep"] == {"cache": False}
 

@@ -46,9 +46,7 @@ def test_three_tasks_of_a_toml_file(tmp_path: Path) -> None:
     done = trioeval("suite.toml", "--no-progress", *outputs, cwd=tmp_path)
     assert done.returncode == 100, done.stderr
     last = done.stderr.splitlines()[-1]
-    assert last.endswith(
-        "exit 100: 2 rows ended as errors, 1 rows are blocked by what they depend on"
-    )
+    assert last.endswith("exit 100: 2 rows ended in errors, 1 row blocked by a failed dependency")
     shown = trioeval("show", "latest", "9", "--task", "tone", cwd=tmp_path)
     assert shown.stderr.endswith(
         "has no row 9 of task tone; 4 of 4 rows are stored, numbered from 0\n"

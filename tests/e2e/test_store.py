@@ -126,7 +126,7 @@ def test_two_runs_are_compared_row_by_row(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "line"),
     [
-        ("show eval-nothing", 2, ".trioeval/results.db: there is no run 'eval-nothing'"),
+        ("show eval-nothing", 2, ".trioeval/results.db: run 'eval-nothing' not found"),
         ("show latest~9", 2, ".trioeval/results.db: there is no latest~9"),
         ("show eval-old 3", 2, "eval-old has no row 3; 3 of 3 rows are stored, numbered from 0"),
         (
@@ -138,7 +138,7 @@ def test_two_runs_are_compared_row_by_row(folder: Path) -> None:
         ("runs --db s.json", 1, "s.json: "),
         ("runs prune", 2, "select the runs to delete: --older-than AGE, --keep N, or both"),
         ("runs prune --older-than soon", 2, "--older-than must be an age such as 12h, 30d or 8w"),
-        ("runs delete eval-old nothing", 2, ".trioeval/results.db: there is no run 'nothing'"),
+        ("runs delete eval-old nothing", 2, ".trioeval/results.db: run 'nothing' not found"),
         ("export eval-old", 2, "name the files to write: trioeval export RUN -o FILE"),
         ("export eval-old -o x.xlsx", 2, "-o x.xlsx: the suffix must be one of"),
         (

@@ -142,7 +142,7 @@ def hasten(folder: Path) -> None:
 
     async def widen() -> None:
         async with open_live(run_id) as live:
-            assert (await live.ask({"do": "retune", "lane": "slow", "width": 40}))["ok"]
+            assert (await live.ask({"do": "retune", "lane": "slow", "maxConcurrency": 40}))["ok"]
 
     trio.run(widen)
 
@@ -279,12 +279,12 @@ def steer(browser: Browser, folder: Path) -> None:
     browser.wait(lambda: browser.all(".lane"), "the lane")
 
     browser.find(".lane details summary").click()
-    browser.type(".lane input[name=width]", "2")
+    browser.type(".lane input[name=maxConcurrency]", "2")
     browser.type(".lane input[name=rpm]", "5000")
     browser.press(Keys.ENTER)
     browser.wait(lambda: "of 2 in flight" in browser.text(".lane .flight"), "another width")
     lane, _ = standing(folder)["lanes"]
-    assert (lane["width"], lane["rpm"]) == (2, 5000)
+    assert (lane["maxConcurrency"], lane["rpm"]) == (2, 5000)
     assert browser.text("#said") == "lane retuned"
     assert browser.find(".lane details").get_attribute("open") is not None  # pictures leave it so
 

@@ -39,7 +39,7 @@ def test_invalid_arguments_are_refused(database: Path, capsys: pytest.CaptureFix
     code, said = refusal(db=database.with_name("none.db"))
     assert (code, "no suite has been run here" in said) == (2, True)
     code, said = refusal(db=database.with_name("suite.yaml"))
-    assert (code, "is no SQLite database" in said) == (1, True)
+    assert (code, "is not an SQLite database" in said) == (1, True)
     for token in ("short", "with a blank inside", "ünicode-token", "a&b=cdefghij"):
         code, said = refusal("--token", token)
         assert (code, "--token must have 8 to 200 characters" in said) == (2, True)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pace import takes_less
 
-from trioeval.evaluation.registers import Access, FindAccess, Sharing, conversation_of
+from trioeval.evaluation.registers import CellAccess, FindAccess, Sharing, conversation_of
 from trioeval.loading.load import parse_suite
 from trioeval.suite.expand import Expansion, expand
 from trioeval.templates import Templates
@@ -99,9 +99,9 @@ def test_a_file_may_hold_anything(tmp_path: Path) -> None:
 def test_a_provider_that_is_given_the_variables_may_read_them_all() -> None:
     """So may a prompt that is a program."""
     steps = steps_of("{{q}}", STORES, {"vars": {"q": "1"}})
-    assert finder(steps)(1) == Access()
-    assert finder(steps, frozenset({0}))(1) == Access(reads=REGISTERS)
-    assert finder(steps, frozenset({0}))(0) == Access(REGISTERS, REGISTERS)
+    assert finder(steps)(1) == CellAccess()
+    assert finder(steps, frozenset({0}))(1) == CellAccess(reads=REGISTERS)
+    assert finder(steps, frozenset({0}))(0) == CellAccess(REGISTERS, REGISTERS)
 
 
 def test_a_row_sees_what_its_texts_name_and_not_what_answers_name() -> None:
@@ -148,9 +148,9 @@ def test_a_turn_reads_and_writes_its_conversation() -> None:
     steps = steps_of(HISTORY, {"vars": {"q": "1"}}, off)
     find = finder(steps)
     conversation = frozenset({("conversation", conversation_of(steps[0], "echo"))})
-    assert find(0) == Access(conversation, conversation)
-    assert find(1) == Access(writes=conversation)
-    assert finder(steps_of("_conversation {{q}}", {"vars": {"q": "1"}}))(0) == Access()
+    assert find(0) == CellAccess(conversation, conversation)
+    assert find(1) == CellAccess(writes=conversation)
+    assert finder(steps_of("_conversation {{q}}", {"vars": {"q": "1"}}))(0) == CellAccess()
 
 
 def test_conversations_have_names_of_any_kind() -> None:

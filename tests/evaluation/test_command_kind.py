@@ -139,7 +139,7 @@ def test_a_workspace_that_is_gone_is_the_failure_of_its_agent(workspace: Path) -
     workspace.rmdir()
     told = found(workspace, "true")
     assert (told.holds, told.invertible) == (False, False)
-    assert told.reason == '"true" cannot run: the workspace is not there any more'
+    assert told.reason == '"true" cannot run: the workspace no longer exists'
 
 
 def test_only_the_end_of_much_output_is_kept(workspace: Path) -> None:

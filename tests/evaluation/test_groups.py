@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trioeval.evaluation.groups import ByGroups, Group, Layout
-from trioeval.evaluation.registers import OneByOne
+from trioeval.evaluation.registers import SerialReadiness
 from trioeval.kernel import Freed, Rank, Readiness
 from trioeval.suite.expand import Span
 
@@ -64,7 +64,7 @@ def test_a_comparison_is_ready_with_the_last_step_of_its_group(
     spans = spans_of(shapes)
     layout, jobs = Layout.of(spans), listed(spans)
     size = spans[-1].stop if spans else 0
-    order = ByGroups(layout, OneByOne.of(size, ()) if in_order else None)
+    order = ByGroups(layout, SerialReadiness.of(size, ()) if in_order else None)
     ready, over = list(order.begin()), set[int]()
     while ready:
         index = ready.pop(chance.randrange(len(ready)))

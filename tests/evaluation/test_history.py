@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trioeval.evaluation.registers import History, rank
+from trioeval.evaluation.registers import History, serial_rank
 from trioeval.loading.load import parse_suite
 from trioeval.suite.expand import Expansion, expand
 
@@ -32,7 +32,7 @@ def test_a_step_sees_what_a_serial_run_would_show_it(
     """The latest value before it, and all turns before it: serial steps first, then by index."""
     steps = steps_of(serial, columns=2)
     storing = data.draw(st.sets(st.sampled_from(range(len(steps)))))
-    in_turn = sorted(steps, key=rank)
+    in_turn = sorted(steps, key=serial_rank)
     assert [step.index for step in in_turn] == sorted(
         range(len(steps)), key=lambda index: (not serial[index // 2], index)
     )
@@ -82,13 +82,13 @@ def test_only_what_somebody_may_still_see_is_kept(
     steps = steps_of(serial)
     history, whole = History(), History()
     over = 0
-    for step in sorted(steps, key=rank):
+    for step in sorted(steps, key=serial_rank):
         assert list(history.registers(step).items()) == list(whole.registers(step).items())
         name = data.draw(st.sampled_from("rs"))
         history.store(step, name, step.index)
         whole.store(step, name, step.index)
         # Rows come in index order, each as soon as all before it are over.
-        done = {one.index for one in steps if rank(one) <= rank(step)}
+        done = {one.index for one in steps if serial_rank(one) <= serial_rank(step)}
         while over in done:
             history.over(steps[over])
             over += 1

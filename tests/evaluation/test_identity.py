@@ -16,10 +16,10 @@ from trioeval.evaluation.identity import (
     Identities,
     Identity,
     content_digest,
-    name_of,
     name_of_record,
     row_id,
     row_id_of,
+    row_name,
     settings_digest,
 )
 from trioeval.evaluation.suite_files import CodeFiles, file_digests, files_of, with_imports
@@ -277,7 +277,7 @@ def test_a_record_tells_the_id_of_its_row() -> None:
     for row in rows:
         record = json.loads(json.dumps(row_json(row, "eval-1")))
         assert row_id_of(record) == identities.of(row.step, row.provider).id
-        assert name_of_record(record) == name_of(row.step)
+        assert name_of_record(record) == row_name(row.step)
     assert len({row_id_of(row_json(row, "eval-1")) for row in rows}) == len(rows) == 16
 
 
@@ -292,7 +292,7 @@ def test_people_are_told_of_a_test_by_its_description_or_its_variables() -> None
 
     def called(test: Test) -> str:
         step: Step = expand(attrs.evolve(parse_suite(SUITE), tests=(test,)))[0]
-        return name_of(step)
+        return row_name(step)
 
     assert called(Test(description="the\n first", vars={"x": "a"})) == "the first"
     assert called(Test(vars={"x": "a\nb", "n": 1})) == "x=a b, n=1"

@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pace import takes_less
 
-from trioeval.evaluation.registers import Access, ByCells, OneByOne
+from trioeval.evaluation.registers import CellAccess, CellReadiness, SerialReadiness
 
 CELLS = st.frozensets(st.sampled_from("abc"), max_size=2)
-ACCESSES = st.lists(st.builds(Access, reads=CELLS, writes=CELLS), max_size=10)
+ACCESSES = st.lists(st.builds(CellAccess, reads=CELLS, writes=CELLS), max_size=10)
 
 
-def waits_for(accesses: Sequence[Access], serial: frozenset[int], index: int) -> set[int]:
+def waits_for(accesses: Sequence[CellAccess], serial: frozenset[int], index: int) -> set[int]:
     """The rule: every earlier step that may write what this one may read; serial ones run before."""
     return {
         earlier
@@ -25,11 +25,11 @@ def waits_for(accesses: Sequence[Access], serial: frozenset[int], index: int) ->
 
 @given(ACCESSES, st.frozensets(st.integers(0, 9), max_size=3), st.randoms(use_true_random=False))
 def test_a_step_is_ready_when_the_last_it_waits_for_is_over(
-    accesses: list[Access], serial: frozenset[int], chance: random.Random
+    accesses: list[CellAccess], serial: frozenset[int], chance: random.Random
 ) -> None:
     """Neither earlier nor later, each once, in whatever order steps end."""
     size = len(accesses)
-    order = ByCells.of(size, serial, accesses.__getitem__)
+    order = CellReadiness.of(size, serial, accesses.__getitem__)
     waiting = {i: waits_for(accesses, serial, i) for i in range(size) if i not in serial}
     ready = list(order.begin())
     assert ready == [index for index, others in waiting.items() if not others]
@@ -58,17 +58,17 @@ def test_a_step_is_ready_when_the_last_it_waits_for_is_over(
     st.randoms(use_true_random=False),
 )
 def test_of_a_long_run_only_so_many_steps_are_looked_at(
-    accesses: list[Access], serial: frozenset[int], ahead: int, chance: random.Random
+    accesses: list[CellAccess], serial: frozenset[int], ahead: int, chance: random.Random
 ) -> None:
     """Each step starts once, never before those it waits for, and none is looked at too early."""
     size = len(accesses)
     looked: list[int] = []
 
-    def access(index: int) -> Access:
+    def access(index: int) -> CellAccess:
         looked.append(index)
         return accesses[index]
 
-    order = ByCells.of(size, serial, access, ahead)
+    order = CellReadiness.of(size, serial, access, ahead)
     ready, ended = list(order.begin()), set[int]()
     while ready:
         assert len(looked) - len(ended) <= ahead
@@ -85,7 +85,7 @@ def test_one_by_one_is_index_order_without_the_serial_steps(
     size: int, serial: frozenset[int]
 ) -> None:
     """The end of a serial step, which comes before all others, starts nothing."""
-    order = OneByOne.of(size, serial)
+    order = SerialReadiness.of(size, serial)
     ready, seen = list(order.begin()), []
     for index in sorted(serial & set(range(size))):
         assert not order.over(index, done=False).ready
@@ -98,9 +98,14 @@ def test_one_by_one_is_index_order_without_the_serial_steps(
 
 def test_a_cell_that_a_step_reads_and_writes_makes_a_chain() -> None:
     """As the turns of a conversation; what writes only waits for nobody."""
-    turn = Access(frozenset("c"), frozenset("c"))
-    accesses: Mapping[int, Access] = {0: turn, 1: Access(), 2: turn, 3: Access(writes=turn.writes)}
-    order = ByCells.of(4, (), accesses.__getitem__)
+    turn = CellAccess(frozenset("c"), frozenset("c"))
+    accesses: Mapping[int, CellAccess] = {
+        0: turn,
+        1: CellAccess(),
+        2: turn,
+        3: CellAccess(writes=turn.writes),
+    }
+    order = CellReadiness.of(4, (), accesses.__getitem__)
     assert order.begin() == [0, 1, 3]
     assert order.over(3, done=True).ready == []
     assert order.over(0, done=False).ready == [2]
@@ -111,15 +116,15 @@ def test_order_costs_microseconds_a_step() -> None:
     """Ten thousand steps of ten conversations and a register that every tenth writes and all read."""
     size = 10_000
 
-    def access(index: int) -> Access:
+    def access(index: int) -> CellAccess:
         conversation = frozenset({f"conversation {index % 10}"})
         register = frozenset({"register"})
-        return Access(
+        return CellAccess(
             conversation | register, conversation | register if index % 100 == 0 else conversation
         )
 
     def submit() -> None:
-        order = ByCells.of(size, (), access)
+        order = CellReadiness.of(size, (), access)
         ready = list(order.begin())
         for index in ready:
             ready += order.over(index, done=True).ready

@@ -69,7 +69,7 @@ def test_a_test_in_front_moves_all_others_and_changes_none() -> None:
     assert 3 not in found.moves
     assert not found.is_same
     assert told(found).splitlines() == [
-        "of 3 rows: 2 kept (2 of them at other places), 1 new",
+        "of 3 rows: 2 kept (2 of them at other positions), 1 new",
         "  new: 0 (x=new)",
     ]
 
@@ -87,7 +87,7 @@ def test_rows_that_the_suite_has_no_more_are_gone() -> None:
     found = reconcile(stored(steps_of("a", "b", "c", "d")), steps_of("d", "b"))
     assert found.gone == [0, 2]
     assert told(found, "the old {}".format).splitlines() == [
-        "of 2 rows: 2 kept (1 of them at other places); 2 are gone",
+        "of 2 rows: 2 kept (1 of them at other positions); 2 are gone",
         "  gone: 0 (the old 0), 2 (the old 2)",
     ]
     assert told(found).endswith("  gone: 0, 2")
@@ -132,7 +132,7 @@ def test_of_rows_that_were_never_written_down_nobody_can_say_whether_they_change
     assert found.unrecorded == 2
     assert told(found).splitlines()[:2] == [
         "of 3 rows: 1 kept, 2 new, or not run before",
-        "  2 rows that were not recorded yet are run as the suite says now",
+        "  2 unrecorded rows run as the suite says now",
     ]
     assert not reconcile(killed, steps).is_same
     assert not reconcile(killed, steps_of("b"), expected=3).is_same
@@ -240,7 +240,7 @@ def test_what_says_nothing_that_can_be_run_again_is_refused(text: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_retry(text)
     assert str(caught.value) == (
-        f"cannot run {text!r} again; write failed, errors, timeouts, none, or rows such as 3,17,20-25"
+        f"invalid rows to run again: {text!r}; use failed, errors, timeouts, none, or rows such as 3,17,20-25"
     )
 
 

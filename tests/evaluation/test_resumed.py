@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from trioeval import Row, collect, parse_suite, run_suite
 from trioeval.evaluation.groups import ByGroups, Layout
-from trioeval.evaluation.registers import Access, ByCells, OneByOne
+from trioeval.evaluation.registers import CellAccess, CellReadiness, SerialReadiness
 from trioeval.evaluation.resumed import Resumed
 from trioeval.kernel import (
     Blocked,
@@ -139,7 +139,7 @@ def run(toy: Toy, size: int, kept: Sequence[int], width: int = 3, **more: Any) -
         await run_plan(
             body.plan(),
             body.perform,
-            lanes=Lanes([LaneSpec("a", width=width)]),
+            lanes=Lanes([LaneSpec("a", max_concurrency=width)]),
             emit=emit,
             max_live_jobs=width,
             **more,
@@ -165,7 +165,7 @@ def test_nothing_kept_is_the_whole_plan_and_everything_kept_an_empty_one() -> No
     run(toy, 3, [])
     assert [outcome.index for outcome in toy.outcomes] == [0, 1, 2]
     ordered = attrs.evolve(
-        Plan.of(jobs_of(3), serial_indices=[1]), readiness=lambda: OneByOne.of(3, [1])
+        Plan.of(jobs_of(3), serial_indices=[1]), readiness=lambda: SerialReadiness.of(3, [1])
     )
     for plan in (ordered, Plan.of(jobs_of(3), serial=True)):
         toy = Toy(plan)
@@ -275,11 +275,11 @@ def test_ranks_rounds_and_withdrawals_are_those_of_the_whole_plan() -> None:
 
 
 BEHIND_KEPT = [
-    *[Access()] * 6,
-    Access(writes=frozenset("y")),
-    Access(reads=frozenset("y"), writes=frozenset("x")),
-    *[Access()] * 3,
-    Access(reads=frozenset("x")),
+    *[CellAccess()] * 6,
+    CellAccess(writes=frozenset("y")),
+    CellAccess(reads=frozenset("y"), writes=frozenset("x")),
+    *[CellAccess()] * 3,
+    CellAccess(reads=frozenset("x")),
 ]
 """The seventh step is left, the eighth is kept and reads of it, and the last one reads of that."""
 
@@ -287,7 +287,7 @@ INDICES = st.frozensets(st.integers(0, 11))
 ORDERS = st.sampled_from(["one by one", "side by side"])
 CELLS = st.lists(
     st.builds(
-        Access,
+        CellAccess,
         st.frozensets(st.sampled_from("xyz"), max_size=2),
         st.frozensets(st.sampled_from("xyz"), max_size=1),
     ),
@@ -301,14 +301,16 @@ CELLS = st.lists(
 @given(CELLS, INDICES, INDICES, st.integers(1, 12), ORDERS)
 @example(BEHIND_KEPT, frozenset({0, 7}), frozenset(), 12, "side by side")
 def test_every_job_that_is_left_runs_once_and_behind_those_that_it_needs(
-    cells: list[Access], kept: frozenset[int], serial: frozenset[int], ahead: int, order: str
+    cells: list[CellAccess], kept: frozenset[int], serial: frozenset[int], ahead: int, order: str
 ) -> None:
     """Readers wait for earlier writers and for no others; one that is kept takes no time, in its turn."""
     strict = order == "one by one"
 
-    def ready() -> ByCells | OneByOne:
+    def ready() -> CellReadiness | SerialReadiness:
         return (
-            OneByOne.of(12, serial) if strict else ByCells.of(12, serial, cells.__getitem__, ahead)
+            SerialReadiness.of(12, serial)
+            if strict
+            else CellReadiness.of(12, serial, cells.__getitem__, ahead)
         )
 
     plan = attrs.evolve(Plan.of(jobs_of(12), serial_indices=serial), readiness=ready)
@@ -343,7 +345,9 @@ def test_groups_are_kept_whole_or_not_at_all(kept: frozenset[int], order: str) -
     plan = Plan.of(jobs_of(len(layout)))
     plan = attrs.evolve(
         plan,
-        readiness=lambda: ByGroups(layout, OneByOne.of(8, ()) if order == "one by one" else None),
+        readiness=lambda: ByGroups(
+            layout, SerialReadiness.of(8, ()) if order == "one by one" else None
+        ),
     )
     toy = Toy(plan)
     body = Resumed(toy, Kept(kept), steps, layout, Forgetful())
@@ -353,7 +357,7 @@ def test_groups_are_kept_whole_or_not_at_all(kept: frozenset[int], order: str) -
     async def emit(outcome: Outcome[Any]) -> None:  # noqa: ASYNC124 - nothing to wait for
         body.rows(outcome)
 
-    lanes = Lanes([LaneSpec("a", width=12)])
+    lanes = Lanes([LaneSpec("a", max_concurrency=12)])
     run_virtual(lambda: run_plan(body.plan(), body.perform, lanes=lanes, emit=emit))
     gone = {job for start in whole for job in range(start // 2 * 3, start // 2 * 3 + 3)}
     assert sorted(toy.ended) == sorted(set(range(12)) - gone)

@@ -185,8 +185,8 @@ def test_programs_compute_values(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("value", "status", "error"),
     [
-        ("file://checks.py:judge", Status.ERROR, "must give the value to compare with"),
-        ("file://checks.py:get_assert", Status.ERROR, "must give the value to compare with"),
+        ("file://checks.py:judge", Status.ERROR, "must return the value to compare with"),
+        ("file://checks.py:get_assert", Status.ERROR, "must return the value to compare with"),
         ("file://checks.py:words", Status.ERROR, 'or a number, got ["zz","hi"], from'),
         ("file://checks.py:fail", Status.FAIL, "KeyError"),
         ("file://checks.py:gone", Status.FAIL, "there is no function"),
@@ -210,14 +210,20 @@ def test_programs_that_compute_no_value(
     ("assertion", "said"),
     [
         ({"type": "equals", "value": ["file://checks.py"]}, "cannot be computed by a program"),
-        ({"type": "python", "value": "file://checks.ts"}, "there is no file"),
+        ({"type": "python", "value": "file://checks.ts"}, "file not found"),
         ({"type": "python", "value": "file://typed.ts:f"}, "name the .js file"),
         ({"type": "python", "value": "file://check.py"}, 'did you mean "checks.py"?'),
-        ({"type": "python", "value": "file://checks.py:fial"}, 'there is no function "fial"'),
+        ({"type": "python", "value": "file://checks.py:fial"}, 'function "fial" not found'),
         ({"type": "python", "value": "file://wrong.py"}, "not Python"),
         ({"type": "javascript", "value": "file://wrong.js"}, "is not JavaScript"),
-        ({"type": "ruby", "value": "true"}, '"no-ruby" is not there, which runs Ruby'),
-        ({"type": "equals", "value": "file://check.rb"}, '"no-ruby" is not there, which runs Ruby'),
+        (
+            {"type": "ruby", "value": "true"},
+            'running Ruby requires "no-ruby", which is not installed',
+        ),
+        (
+            {"type": "equals", "value": "file://check.rb"},
+            'running Ruby requires "no-ruby", which is not installed',
+        ),
         ({"type": "webhook", "value": "example.com"}, "begins with http:// or https://"),
         ({"type": "webhook"}, '"value" is missing'),
         ({"type": "python"}, '"value" is missing'),

@@ -15,7 +15,7 @@ from processes import alive
 import trioeval
 from trioeval.documents.files import Around
 from trioeval.errors import GradingError, ScriptError
-from trioeval.evaluation.judge_services import Means, UserCode, open_means
+from trioeval.evaluation.judge_services import JudgeServices, UserCode, open_means
 from trioeval.providers.programs.workers import Encoded
 from trioeval.scripting.engine import program
 from trioeval.scripting.javascript import assertion_script
@@ -45,7 +45,7 @@ def with_code(
     return found
 
 
-def code_of(means: Means) -> UserCode:
+def code_of(means: JudgeServices) -> UserCode:
     return means.code(lambda: Encoded.of({"prompt": "p"}))
 
 

@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from trioeval.errors import ScriptError
-from trioeval.evaluation.prompt import MadePrompt, render_function
+from trioeval.evaluation.prompt import GeneratedPrompt, render_function
 from trioeval.evaluation.scripts import Scripts, open_scripts
 from trioeval.scripting.javascript import Script, transform_script
 from trioeval.suite.model import Prompt, PromptFunction
@@ -184,7 +184,7 @@ def test_code_that_fails_is_told_with_its_last_line(tmp_path: Path) -> None:
     assert python.message == "Python: ZeroDivisionError: division by zero"
     assert called.message == "mine.py:ask: KeyError: 'vars'"
     assert 'name = context["vars"]["name"]' in (called.trace or "")
-    assert missing.message.startswith("mine.py:none: TypeError: there is no function none in ")
+    assert missing.message.startswith("mine.py:none: TypeError: function none not found in ")
     assert javascript.message.startswith('"a.b.c" fails: TypeError: ')
 
 
@@ -238,7 +238,7 @@ def test_a_program_gets_its_argument_and_prints(tmp_path: Path) -> None:
     ("command", "message"),
     [
         ("sh -c 'echo oops >&2; exit 3'", "sh ended with exit code 3: oops"),
-        ("sh -c 'echo only this >&2'", "sh wrote nothing but to its standard error: only this"),
+        ("sh -c 'echo only this >&2'", "sh wrote only to its standard error: only this"),
         ("no-such-program", "no-such-program cannot be started: No such file or directory"),
         ("sleep 60", "sleep did not end within 0.5 seconds"),
         ("sh -c 'yes | head -c 20000000'", "sh printed more than 10485760 bytes"),
@@ -263,19 +263,19 @@ def prompt(function: str | None, folder: Path, **config: Any) -> Prompt:
 @pytest.mark.parametrize(
     ("function", "made"),
     [
-        ("ask", MadePrompt("Say {{greeting}} to Ada in German", {"language": "German"})),
-        ("chat", MadePrompt('[{"role":"user","content":"echo"}]', {"language": "German"})),
-        ("chosen", MadePrompt('{"a":[1]}', {"language": "fr", "temperature": 0})),
-        ("bare", MadePrompt("only", {"language": "German"})),
-        ("labels", MadePrompt('["id"]', {"language": "German"})),
+        ("ask", GeneratedPrompt("Say {{greeting}} to Ada in German", {"language": "German"})),
+        ("chat", GeneratedPrompt('[{"role":"user","content":"echo"}]', {"language": "German"})),
+        ("chosen", GeneratedPrompt('{"a":[1]}', {"language": "fr", "temperature": 0})),
+        ("bare", GeneratedPrompt("only", {"language": "German"})),
+        ("labels", GeneratedPrompt('["id"]', {"language": "German"})),
     ],
 )
 def test_a_function_makes_text_messages_or_both_with_config(
-    function: str, made: MadePrompt, tmp_path: Path
+    function: str, made: GeneratedPrompt, tmp_path: Path
 ) -> None:
     """Its config stands over that of the prompt; a label that is not there is not told."""
 
-    async def body(scripts: Scripts) -> MadePrompt:
+    async def body(scripts: Scripts) -> GeneratedPrompt:
         wanted = prompt(function, tmp_path, language="German")
         provider = {"id": "echo", "label": None}
         return await render_function(wanted, {"name": "Ada"}, provider, scripts)

@@ -11,7 +11,7 @@ from asked_questions import Pupil, asked, quiz
 from journalled import Notes
 
 from trioeval import Row
-from trioeval.evaluation.task_run import Telling
+from trioeval.evaluation.task_run import DurableRowReports
 from trioeval.kernel import Event
 from trioeval.run import RowsNotRun
 from trioeval.testing import run_virtual
@@ -48,7 +48,7 @@ def rows(tmp_path: Path) -> list[Row]:
 def test_what_is_safe_is_so_with_all_that_was_written_before_it(rows: list[Row]) -> None:
     """Whoever finds out first tells of those as well, and nobody is told of twice."""
     heard = Heard()
-    telling = Telling(heard, Notes())
+    telling = DurableRowReports(heard, Notes())
     for index in (2, 0, 3, 1):
         telling.add(rows[index])
     assert heard.rows == []
@@ -62,7 +62,7 @@ def test_what_is_safe_is_so_with_all_that_was_written_before_it(rows: list[Row])
 def test_without_a_journal_rows_are_told_of_at_once(rows: list[Row]) -> None:
     """There is nothing that they would wait for."""
     heard = Heard()
-    telling = Telling(heard, None)
+    telling = DurableRowReports(heard, None)
     telling.add(rows[1])
     telling.tell(rows[1])
     assert heard.rows == [1]
@@ -73,7 +73,7 @@ def test_whoever_waits_for_rows_hears_of_later_ones_too(rows: list[Row]) -> None
     heard = Heard()
 
     async def main() -> list[tuple[float, list[int]]]:
-        telling, found = Telling(heard, Notes(lasts=1.0)), []
+        telling, found = DurableRowReports(heard, Notes(lasts=1.0)), []
         async with trio.open_nursery() as nursery:
             nursery.start_soon(telling.keep_on)
             for pause, index in ((0.5, 3), (0.5, 1), (5.0, 0)):

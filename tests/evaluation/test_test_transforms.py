@@ -74,21 +74,21 @@ def outputs(folder: Path, *applied: tuple[str, Any]) -> list[Any]:
         ("file://t.mjs", "abc", 3),
         ("file://t.mjs:twice", "a", "aa"),
         ("file://t.mjs:thrice", "a", "aaa"),
-        ("undefined", "abc", "! the transform gives nothing: undefined"),
-        ("null", "abc", "! the transform gives nothing: null"),
+        ("undefined", "abc", "! the transform returned nothing: undefined"),
+        ("null", "abc", "! the transform returned nothing: null"),
         (
             "output\n",
             "abc",
-            "! the transform gives nothing; code on several lines needs a return: output",
+            "! the transform returned nothing; code on several lines needs a return: output",
         ),
         (
             "notDefined.x",
             "abc",
-            '! the transform fails: "notDefined.x" fails: ReferenceError: notDefined is not defined',
+            '! the transform failed: "notDefined.x" fails: ReferenceError: notDefined is not defined',
         ),
-        ("python: None", "abc", "! the transform gives nothing: None"),
-        ("file://t.py:fail", "abc", "! the transform fails: t.py:fail: ValueError: no luck"),
-        ("file://t.py:nothing", "abc", "! the transform gives nothing: t.py:nothing"),
+        ("python: None", "abc", "! the transform returned nothing: None"),
+        ("file://t.py:fail", "abc", "! the transform failed: t.py:fail: ValueError: no luck"),
+        ("file://t.py:nothing", "abc", "! the transform returned nothing: t.py:nothing"),
     ],
 )
 def test_code_makes_another_output(text: str, output: Any, expected: Any, tmp_path: Path) -> None:
@@ -121,17 +121,17 @@ def test_code_makes_another_output(text: str, output: Any, expected: Any, tmp_pa
         (
             "$.t",
             "not JSON",
-            "! the transform fails: the reply is not JSON, and $.t looks into JSON",
+            "! the transform failed: the reply is not JSON, and $.t looks into JSON",
         ),
-        ("$.no", DATA, "! the transform fails: $.no finds nothing in the reply"),
+        ("$.no", DATA, "! the transform failed: $.no finds nothing in the reply"),
         ("jmespath: a[1].c", json.dumps(DATA), 0),
-        ("jmespath:a[1].b", DATA, "! the transform fails: a[1].b finds nothing in the reply"),
+        ("jmespath:a[1].b", DATA, "! the transform failed: a[1].b finds nothing in the reply"),
         ("output.a[1].c", DATA, 0),
-        ("output.a[1].b", DATA, "! the transform fails: output.a[1].b finds nothing in the reply"),
+        ("output.a[1].b", DATA, "! the transform failed: output.a[1].b finds nothing in the reply"),
         (
             "output.t",
             '{"t": 1}',
-            "! the transform fails: the reply is not JSON, and output.t looks into JSON",
+            "! the transform failed: the reply is not JSON, and output.t looks into JSON",
         ),
     ],
 )
@@ -158,14 +158,14 @@ def test_a_query_into_much_runs_elsewhere(tmp_path: Path) -> None:
         ("output.", '"output." is not JavaScript: SyntaxError'),
         ("return output", '"return output" is not JavaScript: SyntaxError'),
         ("const x =\nreturn x", "is not JavaScript: SyntaxError"),
-        ("$..[", "$..[ is not a JSONPath"),
-        ("jmespath: [", "jmespath: [ is not a JMESPath"),
+        ("$..[", "$..[ is not a valid JSONPath"),
+        ("jmespath: [", "jmespath: [ is not a valid JMESPath"),
         ("python: 1 +", '"1 +" is not Python: '),
-        ("file://no.py", 'there is no file "no.py"'),
-        ("file://t.py:nothing", 'there is no function "nothing" in "t.py"'),
+        ("file://no.py", 'file not found: "no.py"'),
+        ("file://t.py:nothing", 'function "nothing" not found in "t.py"'),
         ("file://bad.py", "not Python: "),
         ("file://bad.js", "is not JavaScript: SyntaxError"),
-        ("file://t.txt", '"file://t.txt" is no code that can be run'),
+        ("file://t.txt", '"file://t.txt" is not code that can be run'),
         ("file://../t.py", '"../t.py" is outside'),
     ],
 )
@@ -193,7 +193,7 @@ def test_javascript_without_an_engine_is_refused(
         lambda name, *rest: None if name == "quickjs" else find(name, *rest),
     )
     around = Around(directory=tmp_path)
-    with pytest.raises(MistakenError, match=r"an engine is needed: pip install 'trioeval\[js\]'"):
+    with pytest.raises(MistakenError, match=r"requires an engine: pip install 'trioeval\[js\]'"):
         read_output_transform("output.trim()", around)
     assert isinstance(read_output_transform("output.a[0]", around), MemberPath)
 
@@ -219,7 +219,7 @@ def test_a_script_gives_what_it_is_given(output: str, other: str) -> None:
         ("export async function f() { await 0; return {a: 1} }", "f", {"a": 1}),
         ("export async function f() { }", "f", None),
         ("export async function f() { await 0; throw new Error('no') }", "f", "Error: no"),
-        ("exports.f = () => new Promise(() => {})", "f", "it waits for what never comes"),
+        ("exports.f = () => new Promise(() => {})", "f", "its promise is never settled"),
         ("exports.f = async () => { for (;;) await 0 }", "f", "it took longer than 2 seconds"),
         ("exports.f = async () => { await 0; for (;;); }", "f", "it took longer than 2 seconds"),
         ("let n = 5;\nexport let f = () => n;\n", "f", 5),

@@ -7,7 +7,7 @@ import pytest
 import trio
 
 from trioeval.errors import GradingError
-from trioeval.evaluation.grader_calls import place_among, together
+from trioeval.evaluation.grader_calls import branch_path, together
 from trioeval.testing import run_virtual
 
 
@@ -103,12 +103,12 @@ def test_everyone_knows_its_place() -> None:
 
     async def place() -> tuple[int, ...]:
         await trio.lowlevel.checkpoint()
-        return place_among()
+        return branch_path()
 
     async def inner() -> list[Any]:
         return await together([place, place])
 
     async def main() -> list[Any]:
-        return [await together([place, inner]), place_among()]
+        return [await together([place, inner]), branch_path()]
 
     assert run_virtual(main) == [[(0,), [(1, 0), (1, 1)]], ()]

@@ -6,7 +6,7 @@ import pytest
 from journalled import Model, Notes, execute
 
 from trioeval.errors import ProviderError
-from trioeval.evaluation.waits import NO_WAITS, Waits
+from trioeval.evaluation.waits import NO_WAITS, WaitTimes
 from trioeval.kernel import Admitted, CallStarted, Event, Lanes, LaneSpec, Waiting
 from trioeval.kernel.events import Why
 
@@ -68,7 +68,7 @@ def test_nobody_is_watched_where_nobody_is_told() -> None:
 
 
 def test_a_row_that_is_run_once_more_adds_to_what_it_waited() -> None:
-    waits = Waits(Lanes([LaneSpec("m"), LaneSpec("n")]))
+    waits = WaitTimes(Lanes([LaneSpec("m"), LaneSpec("n")]))
     events: list[Event] = [
         Waiting(0.0, "m", Why.PACE, None, None),
         Admitted(1.0, 7, "m"),
@@ -87,7 +87,7 @@ def test_a_row_that_is_run_once_more_adds_to_what_it_waited() -> None:
 
 def test_what_the_job_that_is_started_had_waited_for_is_its_own() -> None:
     """Not that of the one before, nor of the next one of another lane."""
-    waits = Waits(Lanes([LaneSpec("m"), LaneSpec("n")]))
+    waits = WaitTimes(Lanes([LaneSpec("m"), LaneSpec("n")]))
     events: list[Event] = [
         Waiting(1.0, "m", Why.PACE, None, None),
         Waiting(1.0, "n", Why.TURN, None, None),

@@ -12,8 +12,8 @@ from trioeval.errors import (
     CallError,
     Fault,
     LaneClosedError,
+    LimitError,
     PlanError,
-    QuotaError,
     TooLateError,
 )
 from trioeval.kernel import (
@@ -95,8 +95,8 @@ def test_a_wait_for_a_permit_is_told_with_what_it_is_for() -> None:
     mine = [one for one in told(trace, Reserving, Waiting, CallStarted) if _index(one) == 1]
     assert mine == [
         Reserving(0.0, 1, "a"),
-        Waiting(0.0, "a", Why.QUOTA, None, 1, Shortage("rate_limit")),
-        Waiting(1.0, "a", Why.QUOTA, 2.5, 1, Shortage("rate_limit", until=2.5)),
+        Waiting(0.0, "a", Why.SHARED_LIMIT, None, 1, Shortage("rate_limit")),
+        Waiting(1.0, "a", Why.SHARED_LIMIT, 2.5, 1, Shortage("rate_limit", until=2.5)),
         CallStarted(2.5, 1, "a"),
     ]
 
@@ -105,7 +105,7 @@ def test_who_waits_for_a_permit_holds_no_slot_and_is_first() -> None:
     """What the lane says of itself while its only permit is out."""
 
     async def main() -> tuple[object, ...]:
-        lanes = Lanes([LaneSpec("a", width=3)], permits={"a": never()})
+        lanes = Lanes([LaneSpec("a", max_concurrency=3)], permits={"a": never()})
         async with trio.open_nursery() as nursery:
             nursery.start_soon(one_call, lanes, [])
             await trio.testing.wait_all_tasks_blocked()
@@ -114,7 +114,7 @@ def test_who_waits_for_a_permit_holds_no_slot_and_is_first() -> None:
         after = lanes["a"].statistics()
         return said.in_flight, said.waiting, said.why, after.waiting, after.why
 
-    assert run_virtual(main) == (0, 1, Why.QUOTA, 0, None)
+    assert run_virtual(main) == (0, 1, Why.SHARED_LIMIT, 0, None)
 
 
 def test_only_the_first_in_line_asks() -> None:
@@ -252,7 +252,7 @@ def test_a_call_that_can_never_have_a_permit_fails_alone() -> None:
         limit = Shared(("a",), room=1, delay=delay, most=5)
         trace = seen(Scenario((LaneSpec("a"),), (big, *jobs("a", 1.0)), shared=(limit,)))
         error = failure(trace, 0)
-        assert isinstance(error, QuotaError)
+        assert isinstance(error, LimitError)
         assert error.reason == "exceeds_capacity"
         assert starts(trace) == [(1, delay)]
 
@@ -380,7 +380,9 @@ def test_a_first_in_line_that_is_cancelled_hands_the_line_on() -> None:
 
 def test_permits_for_a_lane_that_is_not_there_are_refused() -> None:
     """With the lanes that there are."""
-    with pytest.raises(PlanError, match=r"permits for \['c'\]; the lanes are \['a', 'b'\]"):
+    with pytest.raises(
+        PlanError, match=r"permits are given for unknown lanes \['c'\]; the lanes are \['a', 'b'\]"
+    ):
         Lanes([LaneSpec("b"), LaneSpec("a")], permits={"c": never()})
 
 
@@ -407,7 +409,7 @@ def test_a_body_says_what_it_does() -> None:
         Noted(2.0, 0, "graded", {}),
     ]
     assert isinstance(events[3], Finished)
-    with pytest.raises(TooLateError, match="job 0 said 'late' after it was over"):
+    with pytest.raises(TooLateError, match="job 0 reported 'late' after it was over"):
         calls.note("late")
 
 

@@ -123,11 +123,11 @@ def test_what_is_wrong_with_files_is_told_where_it_is(tmp_path: Path) -> None:
     config = {"a": {"b": "file://tool.yaml"}, "c": "file://broken.yaml", "d": "file:///etc/hosts"}
     missing, outside, broken = said_of(tmp_path, providers=["echo", {"id": "x", "config": config}])
     assert missing == (
-        'suite.json:1:58: $.providers[1].config.a.b: there is no file "file://tool.yaml"\n'
+        'suite.json:1:58: $.providers[1].config.a.b: file not found: "file://tool.yaml"\n'
         '  did you mean "tools.yaml"?'
     )
     assert "$.providers[1].config.d" in outside
     assert "is outside of the suite's folder" in outside
     assert broken.startswith("broken.yaml:2:1: ")
     (below,) = said_of(tmp_path, providers=[{"x": {"config": {"a": "file://no.yaml"}}}])
-    assert "$.providers[0].x.config.a: there is no file" in below
+    assert "$.providers[0].x.config.a: file not found" in below

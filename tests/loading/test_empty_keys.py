@@ -7,7 +7,7 @@ import pytest
 
 from trioeval.errors import SuiteError
 from trioeval.loading.load import parse_suite
-from trioeval.suite.form import DEFINITIONS, WITHOUT_MEANING_IN_OPTIONS
+from trioeval.suite.form import DEFINITIONS, IGNORED_OPTIONS
 from trioeval.suite.model import Suite, Test
 
 
@@ -68,7 +68,7 @@ def test_null_is_a_value_where_any_value_may_stand() -> None:
 def test_null_is_nothing_where_something_is_needed() -> None:
     """It is told as what it is."""
     assert said_of(providers=None) == [
-        '$.providers: there are no providers\n  for example "providers": ["echo"]'
+        '$.providers: the suite has no providers\n  for example "providers": ["echo"]'
     ]
     assert said_of(scenarios=[{"config": None}]) == [
         "$.scenarios[0].config: must be a list of settings, got null"
@@ -117,15 +117,15 @@ def test_limits_of_zero_are_none() -> None:
 
 def test_options_without_meaning_are_taken_and_told_of_once() -> None:
     """In either spelling, also if several tasks have them from the top."""
-    said = dict.fromkeys(WITHOUT_MEANING_IN_OPTIONS, True)
+    said = dict.fromkeys(IGNORED_OPTIONS, True)
     task = {"type": "prompt_eval", "prompts": ["a"]}
     suite = parsed(evaluateOptions={**said, "repeat": 2}, tasks=[task, task])
     assert [warning.path for warning in suite.warnings] == [
-        f"$.evaluateOptions.{key}" for key in WITHOUT_MEANING_IN_OPTIONS
+        f"$.evaluateOptions.{key}" for key in IGNORED_OPTIONS
     ]
     assert suite.tasks[1].suite.evaluate_options.repeat == 2
     (warning,) = parsed(evaluateOptions={"is_redteam": False}).warnings
-    assert str(warning) == "$.evaluateOptions.is_redteam: is_redteam has no meaning here"
+    assert str(warning) == "$.evaluateOptions.is_redteam: is_redteam has no effect here"
 
 
 def test_definitions_mean_nothing_by_themselves() -> None:
@@ -138,7 +138,7 @@ def test_a_provider_that_is_replaced_by_an_echo_keeps_its_config() -> None:
     suite = parsed(providers=[{"id": "echo", "config": {"temperature": 0}}])
     assert attrs.evolve(suite, providers=(), warnings=()) == attrs.evolve(parsed(), providers=())
     (warning,) = suite.warnings
-    assert "the config of a provider echo is not looked at" in str(warning)
+    assert "the config of a provider echo is ignored" in str(warning)
     assert parsed(providers=[{"id": "echo", "config": {}}]).warnings == ()
 
 

@@ -114,17 +114,17 @@ _OWN_KEYS = {
     entry=st.booleans().flatmap(
         lambda mutants: documents({**QUESTION_TASK, "properties": _OWN_KEYS}, mutants)
     ),
-    quota=st.booleans().flatmap(
-        lambda mutants: documents(SCHEMA["$defs"]["QuotaSettings"], mutants)
+    limits=st.booleans().flatmap(
+        lambda mutants: documents(SCHEMA["$defs"]["LimitsSettings"], mutants)
     ),
 )
-def test_what_the_loader_takes_of_questions_and_quotas_the_schema_takes(
-    questions: Path, entry: Any, quota: Any
+def test_the_schema_accepts_the_questions_and_limits_that_the_loader_accepts(
+    questions: Path, entry: Any, limits: Any
 ) -> None:
     """With a file of questions, which most entries would miss."""
     if isinstance(entry, dict):
         entry = {**entry, "questionsFile": "a"}
-    document = {"providers": ["echo"], "tasks": [entry], "quota": quota}
+    document = {"providers": ["echo"], "tasks": [entry], "limits": limits}
     try:
         parse_suite(document, directory=questions)
     except SuiteError:
@@ -207,13 +207,13 @@ WRONG: list[dict[str, Any]] = [
     {"agents": {"maxConcurrentRuns": -1}},
     {"tests": [{"id": "a", "vars": {}}]},
     {"questions": []},
-    {"quota": {"backend": "file"}},
-    {"quota": {"backend": "redis", "url": "redis://x", "workers": 0}},
-    {"quota": {"backend": "redis", "url": "redis://x", "batch": {"flushMs": 0}}},
-    {"quota": {"limits": [{"key": "a:rpm", "kind": "rolling", "capacity": 0}]}},
-    {"quota": {"limits": [{"key": "a:rpm", "kind": "rolling", "windowSeconds": 1}]}},
-    {"lanes": {"slow": {"quota": "a:rpm"}}},
-    {"lanes": {"slow": {"quota": [{"unit": "tokens"}]}}},
+    {"limits": {"backend": "file"}},
+    {"limits": {"backend": "redis", "url": "redis://x", "workers": 0}},
+    {"limits": {"backend": "redis", "url": "redis://x", "batch": {"flushMs": 0}}},
+    {"limits": {"limits": [{"key": "a:rpm", "kind": "rolling", "capacity": 0}]}},
+    {"limits": {"limits": [{"key": "a:rpm", "kind": "rolling", "windowSeconds": 1}]}},
+    {"lanes": {"slow": {"limits": "a:rpm"}}},
+    {"lanes": {"slow": {"limits": [{"unit": "tokens"}]}}},
     {"derivedMetrics": [{"name": "x"}]},
     {"evaluateOptions": {"timeoutMs": -1}},
 ]
@@ -275,10 +275,10 @@ def test_the_schema_that_is_shipped_is_that_of_the_models(
 def test_fields_are_described_in_the_words_of_the_models() -> None:
     """So an editor shows what the documentation says."""
     lane = SCHEMA["$defs"]["LaneSettings"]
-    assert lane["description"] == "How hard one provider key may be used."
+    assert lane["description"] == "The limits of the calls to one provider key."
     assert lane["properties"]["rpm"] == {
         "anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"type": "null"}],
-        "description": "Requests per minute, > 0; None does not limit them.",
+        "description": "Requests per minute, > 0; None is unlimited.",
     }
     assert lane["properties"]["max_concurrency"] == lane["properties"]["maxConcurrency"]
 

@@ -118,8 +118,8 @@ def test_what_is_missing_is_named_as_it_is_written(folder: Path) -> None:
     with pytest.raises(SuiteError) as caught:
         load_suite(folder / "here" / "s.yaml", folder / "over there" / "s.yaml")
     assert [problem.message for problem in caught.value.problems] == [
-        'there is no file "only.txt"',
-        'there is no file "only.csv"',
+        'file not found: "only.txt"',
+        'file not found: "only.csv"',
     ]
 
 

@@ -15,7 +15,7 @@ from trioeval.documents.structure import find_mistakes
 from trioeval.errors import SuiteError
 from trioeval.grading import Assertion
 from trioeval.loading.load import parse_suite
-from trioeval.suite.form import UNTOLD, WITHOUT_MEANING
+from trioeval.suite.form import IGNORED_KEYS, IGNORED_SILENTLY
 from trioeval.suite.model import (
     EvaluateOptions,
     LaneSettings,
@@ -51,19 +51,48 @@ def test_the_least_suite_is_one_provider() -> None:
     )
 
 
+def test_scenarios_need_settings_unless_none_are_allowed() -> None:
+    """An empty list of settings would make no rows."""
+    document = {"providers": ["echo"], "scenarios": [{"config": []}]}
+    assert said_of(document) == [
+        (
+            "$.scenarios[0].config: the list of settings is empty\n"
+            "  add a setting, or pass --allow-empty"
+        )
+    ]
+    assert parse_suite(document, allow_empty=True).scenarios
+
+
+def test_an_unknown_key_names_the_nearest_keys() -> None:
+    """The one that was probably meant, else three; case and `_` do not count."""
+    unknown = '"{}" is not a key here'
+    options = {"MaxConcurency": 1, "xyzzy": 1}
+    assert said_of({"providers": ["echo"], "promtps": ["a"], "evaluateOptions": options}) == [
+        f'$.promtps: {unknown.format("promtps")}\n  did you mean "prompts"?',
+        (
+            f"$.evaluateOptions.MaxConcurency: {unknown.format('MaxConcurency')}\n"
+            '  did you mean "maxConcurrency"?'
+        ),
+        (
+            f"$.evaluateOptions.xyzzy: {unknown.format('xyzzy')}\n"
+            "  nearest are maxConcurrency, delay, maxTotalConcurrency"
+        ),
+    ]
+
+
 def test_an_empty_list_of_tests_is_refused_unless_it_is_allowed() -> None:
     """Every prompt would be sent once, and pass."""
     document = {"providers": ["echo"], "tests": []}
     with pytest.raises(SuiteError) as caught:
         parse_suite(document)
     [problem] = caught.value.problems
-    assert (problem.path, problem.message) == ("$.tests", "there are no tests")
+    assert (problem.path, problem.message) == ("$.tests", "the list of tests is empty")
     assert problem.hint is not None
     assert "--allow-empty" in problem.hint
     assert parse_suite(document, allow_empty=True).tests == ()
     assert parse_suite({"providers": ["echo"]}).tests == (Test(),)
     scenario: dict[str, Any] = {"config": [{}], "tests": []}
-    with pytest.raises(SuiteError, match=r"scenarios\[0\]\.tests: there are no tests"):
+    with pytest.raises(SuiteError, match=r"scenarios\[0\]\.tests: the list of tests is empty"):
         parse_suite({"providers": ["echo"], "scenarios": [scenario]})
     assert parse_suite({"providers": ["echo"], "scenarios": []}).tests == ()
 
@@ -172,10 +201,10 @@ def test_a_test_has_everything_in_its_place() -> None:
 
 def test_keys_without_meaning_are_taken() -> None:
     """Whatever stands under them, and told of; so is every key at the top that begins with x-, untold."""
-    suite = parsed(**dict.fromkeys(WITHOUT_MEANING, 5), **{"x-": [], "x-mine": {}})
+    suite = parsed(**dict.fromkeys(IGNORED_KEYS, 5), **{"x-": [], "x-mine": {}})
     assert attrs.evolve(suite, warnings=()) == parsed()
     told = {warning.path for warning in suite.warnings}
-    assert told == {f"$.{key}" for key in WITHOUT_MEANING if key not in UNTOLD}
+    assert told == {f"$.{key}" for key in IGNORED_KEYS if key not in IGNORED_SILENTLY}
 
 
 def test_null_is_as_good_as_nothing_where_there_is_a_choice() -> None:
@@ -284,7 +313,7 @@ def test_data_that_contains_itself_is_refused() -> None:
     """However it does, and in no time; data that stands in two places does not contain itself."""
     loop: dict[str, Any] = {"providers": ["echo"]}
     loop["tests"] = [loop, loop]
-    assert said_of(loop) == ["$.tests[0]: stands in itself", "$.tests[1]: stands in itself"]
+    assert said_of(loop) == ["$.tests[0]: contains itself", "$.tests[1]: contains itself"]
     shared = {"a": "1"}
     assert parsed(tests=[{"vars": shared}, {"vars": shared}]).tests[1].vars == shared
 

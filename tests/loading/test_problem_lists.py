@@ -284,7 +284,7 @@ tasks:
         (14, "$.tasks[4].dependsOn[0]"),
         (14, "$.tasks[4].tests[0].dependsOn"),
     ]
-    with pytest.raises(SuiteError, match='there is no provider "bcak"\n  did you mean "back"'):
+    with pytest.raises(SuiteError, match='unknown provider "bcak"\n  did you mean "back"'):
         load_suite("s.yaml")
 
 

@@ -10,7 +10,7 @@ from trioeval.loading.load import load_suite, parse_suite
 from trioeval.loading.tasks import in_every_task
 from trioeval.suite.model import BudgetSettings, Suite
 
-_LEAVE_OUT = "\n  each of them waits for the next; leave one dependency out"
+_LEAVE_OUT = "\n  each of them waits for the next; remove one dependency"
 _NEEDS_ROWS = """a task that takes the rows of "a" cannot run without them
   write "skip", "block" or "fail\""""
 GPT = {"id": "openai:chat:gpt-4.1", "label": "gpt"}
@@ -98,14 +98,14 @@ def test_the_top_needs_no_providers_if_every_task_has_some() -> None:
     suite = parsed({"providers": ["echo"]}, providers=[])
     assert suite.tasks[0].suite.providers[0].id == "echo"
     assert said_of({"providers": ["echo"]}, {}, providers=[]) == [
-        '$.providers: there are no providers\n  for example "providers": ["echo"]'
+        '$.providers: the suite has no providers\n  for example "providers": ["echo"]'
     ]
 
 
 def test_a_suite_with_tasks_has_no_rows_of_its_own() -> None:
     """Its prompts and tests would be nobody's."""
     assert said_of({}, prompts=["a"], tests=[], scenarios=[]) == [
-        f"$.{key}: {key} stands beside $.tasks\n  write it into one of the tasks"
+        f"$.{key}: {key} and $.tasks exclude each other\n  move it to one of the tasks"
         for key in ("prompts", "scenarios", "tests")
     ]
 
@@ -153,9 +153,9 @@ def test_keys_and_types_of_tasks() -> None:
         '$.tasks[0].promts: "promts" is not a key here\n  did you mean "prompts"?',
         "$.tasks[0].depends_on: dependsOn and depends_on are the same key: write one of them",
         "$.tasks[0].dependsOn: must be a list of the ids of tasks, got a list",
-        '$.tasks[1].type: the text "agents" is not a type of tasks\n  did you mean "agent"?',
-        '$.tasks[2].type: the text "prompteval" is not a type of tasks\n  did you mean "prompt_eval"?',
-        "$.tasks[3].type: 3 is not a type of tasks\n  write prompt_eval",
+        '$.tasks[1].type: the text "agents" is not a type of task\n  did you mean "agent"?',
+        '$.tasks[2].type: the text "prompteval" is not a type of task\n  did you mean "prompt_eval"?',
+        "$.tasks[3].type: 3 is not a type of task\n  write prompt_eval",
         '$.tasks[4].id: must be text without spaces, got the text "a b"',
         '$.tasks[5].id: must be text without spaces, got the text ""',
         '$.tasks[6]: must be an object, got the text "echo"',
@@ -167,7 +167,7 @@ def test_keys_and_types_of_tasks() -> None:
 @pytest.mark.parametrize(
     ("tasks", "said"),
     [
-        ([], "there are no tasks"),
+        ([], "the list of tasks is empty"),
         ({}, "must be a list of tasks"),
     ],
 )
@@ -186,9 +186,9 @@ def test_dependencies_must_be_able_to_hold() -> None:
         {"id": "later", "type": "agents"},
         {"id": "first"},
     ) == [
-        '$.tasks[3].type: the text "agents" is not a type of tasks\n  did you mean "agent"?',
+        '$.tasks[3].type: the text "agents" is not a type of task\n  did you mean "agent"?',
         "$.tasks[0].dependsOn[1]: a task cannot depend on itself",
-        '$.tasks[1].dependsOn[2]: there is no task "fist"\n  did you mean "first"?',
+        '$.tasks[1].dependsOn[2]: unknown task "fist"\n  did you mean "first"?',
         "$.tasks[0].dependsOn: tasks wait for each other: a → c → b → a" + _LEAVE_OUT,
     ]
 
@@ -228,18 +228,18 @@ def test_every_cycle_is_told() -> None:
 def test_ids_are_different() -> None:
     """Those that a file leaves out count as well."""
     assert said_of({"id": "x"}, {"id": "x"}, {"id": "task-4"}, {}) == [
-        '$.tasks[1].id: $.tasks[0] has the id "x" as well',
-        '$.tasks[3].id: $.tasks[2] has the id "task-4" as well',
+        '$.tasks[1].id: duplicate id "x": $.tasks[0] has it as well',
+        '$.tasks[3].id: duplicate id "task-4": $.tasks[2] has it as well',
     ]
 
 
 def test_what_holds_for_the_whole_run_stands_at_the_top() -> None:
     """One deadline, one budget."""
     options = {"max_eval_time_ms": 5, "budget": {"usd": 1}}
-    hint = "\n  write it in $.evaluateOptions: it holds for all tasks together"
+    hint = "\n  move it to $.evaluateOptions: it applies to all tasks together"
     assert sorted(said_of({"evaluateOptions": options})) == [
-        f"$.tasks[0].evaluateOptions.budget: budget belongs to the top{hint}",
-        f"$.tasks[0].evaluateOptions.max_eval_time_ms: max_eval_time_ms belongs to the top{hint}",
+        f"$.tasks[0].evaluateOptions.budget: budget cannot be set in a task{hint}",
+        f"$.tasks[0].evaluateOptions.max_eval_time_ms: max_eval_time_ms cannot be set in a task{hint}",
     ]
 
 

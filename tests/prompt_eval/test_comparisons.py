@@ -309,14 +309,14 @@ def test_a_run_that_is_cut_off_while_it_compares_keeps_every_reply() -> None:
     assert [row.index for row in rows] == list(range(6))
     assert [row.status for row in rows] == [Status.PASS] * 3 + [Status.NOT_RUN] * 3
     assert all(row.reply is not None for row in rows)
-    assert rows[3].error == "not compared with others: interrupted: the run was cancelled"
+    assert rows[3].error == "not compared with other rows: interrupted: the run was cancelled"
 
 
 def test_a_limit_of_a_row_holds_for_its_comparison_too() -> None:
     """TimeoutMs is counted anew: it is another job."""
     rows = rows_of(document(evaluateOptions={"timeoutMs": 500}), chooser("0", seconds=5))
     assert {row.error for row in rows} == {
-        "not compared with others: timed out after 0.5 s of working time (timeoutMs)"
+        "not compared with other rows: timed out after 0.5 s of working time (timeoutMs)"
     }
 
 

@@ -111,7 +111,7 @@ def test_aimd_stays_between_one_and_the_width(limit: AimdLimit, several: list[Ev
     """Whatever is told in whatever order, 1 ≤ limit ≤ width."""
     for event in several:
         tell(limit, event)
-        assert 1 <= limit.limit <= limit.width
+        assert 1 <= limit.limit <= limit.max_concurrency
 
 
 @given(limits, events)
@@ -323,9 +323,9 @@ def test_aimd_comes_back_to_full_width(limit: AimdLimit, several: list[Event]) -
     tell_all(limit, several)
     waits = [event.wait for event in several if isinstance(event, Refused)]
     paid = 16 * (max(waits) + 1) if any(waits) else 0
-    for _ in range(2 * limit.width + 30 + int(paid)):
+    for _ in range(2 * limit.max_concurrency + 30 + int(paid)):
         serve_round(limit)
-    assert limit.limit == limit.width
+    assert limit.limit == limit.max_concurrency
     assert limit.calm
 
 
@@ -355,7 +355,7 @@ def test_aimd_keeps_a_full_limit_full_and_only_bounds_a_learned_one(
 ) -> None:
     """Another width is no news of the server; one that was never refused is as wide as it may be."""
     tell_all(limit, several)
-    before, full = limit.limit, limit.limit == limit.width
+    before, full = limit.limit, limit.limit == limit.max_concurrency
     never_refused = not any(isinstance(event, Refused) for event in several)
     limit.retune(width)
     assert min(before, width) <= limit.limit <= (width if full else min(before, width))
@@ -393,7 +393,7 @@ def test_aimd_is_calm_where_nothing_is_learned(limit: AimdLimit, several: list[E
             limit.succeeded(1.0, retried=False)
             assert limit.limit == before
     else:
-        assert limit.limit < limit.width or limit._refused
+        assert limit.limit < limit.max_concurrency or limit._refused
 
 
 @given(widths, widths, st.integers(1, 20))
@@ -407,4 +407,4 @@ def test_a_fixed_limit_is_the_width_whatever_happens(width: int, other: int, tim
         limit.congested(Refusal(0))
     assert (limit.limit, limit.epoch, limit.calm) == (width, 0, True)
     limit.retune(other)
-    assert limit.limit == limit.width == other
+    assert limit.limit == limit.max_concurrency == other

@@ -340,7 +340,7 @@ def test_gradient_limit_keeps_the_laws_of_limits(width: int, script: list[Round 
                     limit.succeeded(latency, retried=False)
                     if failed:
                         limit.failed()
-        assert 1 <= limit.limit <= limit.width == width
+        assert 1 <= limit.limit <= limit.max_concurrency == width
         assert not limit.calm
 
 

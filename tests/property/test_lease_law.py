@@ -7,7 +7,7 @@ import attrs
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from trioeval.errors import QuotaError
+from trioeval.errors import LimitError
 from trioeval.kernel import Cut, Failed, Interrupted, Reserving, Waiting, Why
 from trioeval.testing import (
     Call,
@@ -64,7 +64,7 @@ def test_permits_at_once_limit_a_lane_as_its_width_does(
         max_live_jobs=256,
     )
     lane = scenario.lanes[0]
-    assume(room <= lane.width and not predict(scenario).tied_at)
+    assume(room <= lane.max_concurrency and not predict(scenario).tied_at)
     check_narrowed(scenario, lane.name, room, at_once=at_once)
 
 
@@ -137,12 +137,12 @@ def test_drawn_limits_do_what_limits_do() -> None:
             isinstance(one, Interrupted) and one.cut is Cut.STOP for one in outcomes
         )
         failed = [one.error for one in outcomes if isinstance(one, Failed)]
-        reached.update(error.reason for error in failed if isinstance(error, QuotaError))
+        reached.update(error.reason for error in failed if isinstance(error, LimitError))
         ends = [end.used is None for lent in trace.permits for end in lent.ends]
         reached["given back"] += any(ends)
         reached["settled"] += not all(ends)
         waits = [event for event in trace.events if isinstance(event, Waiting)]
-        reached["waited for"] += any(event.why is Why.QUOTA for event in waits)
+        reached["waited for"] += any(event.why is Why.SHARED_LIMIT for event in waits)
         reached["asked for"] += any(isinstance(event, Reserving) for event in trace.events)
 
     draw()

@@ -158,7 +158,9 @@ def test_a_scheduler_that_slows_down_with_its_width_is_found() -> None:
     """One that takes two slots for twice the gap."""
 
     def slowing(scenario: Scenario) -> Trace:
-        lanes = tuple(attrs.evolve(lane, min_gap=2.0 * lane.width) for lane in scenario.lanes)
+        lanes = tuple(
+            attrs.evolve(lane, min_gap=2.0 * lane.max_concurrency) for lane in scenario.lanes
+        )
         return run_scenario(attrs.evolve(scenario, lanes=lanes))
 
     with pytest.raises(AssertionError, match="requests that start later on a wider lane 'a'"):

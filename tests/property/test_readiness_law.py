@@ -45,7 +45,9 @@ def test_what_a_readiness_says_is_done_and_every_law_holds(case: Case, _schedule
 def test_no_slot_is_free_while_a_job_is_ready(case: Case, _schedule: object) -> None:
     """EAGER: also right after the job that somebody stood in line for was withdrawn."""
     trace, readiness = run_case(case)
-    widths: dict[str | int | None, int] = {lane.name: lane.width for lane in case.scenario.lanes}
+    widths: dict[str | int | None, int] = {
+        lane.name: lane.max_concurrency for lane in case.scenario.lanes
+    }
     for lane, notes in by_lane(case, readiness.notes).items():
         ready: set[int] = set()
         live = 0

@@ -64,7 +64,7 @@ def test_runs_that_share_lanes_keep_the_laws_together(
         in_flight = 0
         for _, change in steps:
             in_flight += change
-            assert in_flight <= lane.width
+            assert in_flight <= lane.max_concurrency
     assert_serial_jobs_were_alone(traces)
 
 
@@ -105,7 +105,7 @@ def assert_serial_jobs_were_alone(traces: Sequence[Trace]) -> None:
 
 def test_runs_that_share_a_lane_take_turns() -> None:
     """First come, first served: of three runs on one lane none gets far ahead of the others."""
-    lane = LaneSpec("a", width=2)
+    lane = LaneSpec("a", max_concurrency=2)
     run = Scenario((lane,), (Script("a", (Call("a", 1.0),)),) * 6)
     traces = run_side_by_side([run, run, run])
     for instant in range(9):

@@ -266,7 +266,7 @@ def test_what_is_allowed_is_within_the_limit_and_the_width(
     lane = Lane(throttle)
     for _ in lane.play(script):
         allowed, limit = throttle.limits
-        assert limit <= throttle.limit.width
+        assert limit <= throttle.limit.max_concurrency
         if throttle.state is BreakerState.OPEN:
             assert allowed == 0
         else:

@@ -74,29 +74,28 @@ def test_a_config_says_how_it_is_run() -> None:
 
 def test_all_that_is_wrong_with_an_entry_is_told_at_once() -> None:
     """Keys, values, words and the program."""
-    unknown = "\n  known are env, input, maxOutputBytes, successExitCodes, timeoutMs"
-    mistaken = "no template: not a template: line 1: No filter named 'nothing'."
+    mistaken = "not a valid template: not a template: line 1: No filter named 'nothing'."
     assert problems(
         "no-such-program {{ x | nothing }}", timeoutMs=0, input="argument", cwd=".", env=1
     ) == [
         ".config.timeoutMs: must be a number of milliseconds above 0, got 0",
         '.config.input: must be "none" or "stdin", got "argument"',
-        f'.config.cwd: "cwd" is not a key{unknown}',
-        ".config.env: must be an object of texts; what is there is not shown",
+        '.config.cwd: "cwd" is not a key',
+        ".config.env: must be an object of texts (its value is not shown)",
         f'.id: the word "{{{{ x | nothing }}}}" is {mistaken}',
-        '.id: "no-such-program" is not a program in PATH',
+        '.id: program "no-such-program" not found in PATH',
     ]
 
 
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        ("", '.id: "exec:" names no program\n  write exec:<command line>'),
+        ("", '.id: "exec:" has no program\n  write exec:<command line>'),
         (
             "a '{{ b }}",
             '.id: "a \'{{ b }}" cannot be split into words: no closing quotation\n  close the quote',
         ),
-        ("a\0b", ".id: a command line cannot have a NUL character"),
+        ("a\0b", ".id: a command line must not contain a NUL character"),
     ],
 )
 def test_a_line_that_is_no_command_is_a_problem(line: str, problem: str) -> None:
@@ -111,7 +110,7 @@ def test_a_program_with_a_path_is_beside_the_suite(tmp_path: Path) -> None:
     assert settings("bin/agent x", tmp_path).command(str) == (f"{tmp_path}/bin/agent", "x")
     assert settings("sh x", tmp_path).command(str) == ("sh", "x")
     assert settings("/bin/sh", tmp_path).command(str) == ("/bin/sh",)
-    assert problems("./other", tmp_path) == [f'.id: there is no program "{tmp_path}/other"']
+    assert problems("./other", tmp_path) == [f'.id: program "{tmp_path}/other" not found']
     assert problems("./flat", tmp_path) == [
         f'.id: "{tmp_path}/flat" is not executable\n  chmod +x ./flat'
     ]
@@ -135,10 +134,10 @@ def test_what_is_beside_the_suite_is_looked_for(tmp_path: Path) -> None:
         "python3 {{suite}}/{{x}}.py",
     ):
         assert settings(line, tmp_path).words
-    assert problems("{{suite}}/nope", tmp_path) == [f'.id: there is no program "{tmp_path}/nope"']
+    assert problems("{{suite}}/nope", tmp_path) == [f'.id: program "{tmp_path}/nope" not found']
     for line in ("sh {{suite}}/nope x", "/bin/sh -e {{ suite }}/nope"):
         program_said = line.split()[0]
-        told = f'.id: there is no file "{tmp_path}/nope" for {program_said}'
+        told = f'.id: file "{tmp_path}/nope" for {program_said} not found'
         assert problems(line, tmp_path) == [told]
 
 
@@ -147,8 +146,8 @@ def test_an_agent_cannot_be_asked(tmp_path: Path) -> None:
     with pytest.raises(ProviderError) as caught:
         run(lambda: ask(settings("sh -c x")))
     assert str(caught.value) == (
-        "bad_request: exec:sh -c x is an agent here, which works on cases and cannot be asked; "
-        "a judge has to be another provider"
+        "bad_request: exec:sh -c x is an agent here, which works on cases and cannot answer requests; "
+        "use another provider as the judge"
     )
 
 
@@ -171,7 +170,7 @@ def test_a_reader_wins_over_the_usual_one_for_its_prefix() -> None:
     assert isinstance(spec.settings, CommandAgentSettings)
     assert "sk-1234567890" in spec.secrets
     assert isinstance(resolved("exec:sh x").settings, ExecSettings)
-    with pytest.raises(SuiteError, match="is not a provider"):
+    with pytest.raises(SuiteError, match='unknown provider "exek:sh"'):
         resolved("exek:sh", **own)
 
 

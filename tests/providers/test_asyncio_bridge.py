@@ -313,7 +313,7 @@ def test_a_task_that_cancels_itself_is_a_failure_and_no_cancellation() -> None:
         raise asyncio.CancelledError
 
     async def body(bridge: AsyncioBridge) -> None:
-        with pytest.raises(RuntimeError, match="cancelled, and not by its caller"):
+        with pytest.raises(RuntimeError, match="cancelled, but not by its caller"):
             await bridge.run(give_up)
 
     with_bridge(body)

@@ -166,7 +166,7 @@ def test_a_service_gets_its_own_words(
 
 def test_what_a_service_does_not_take_is_told_before_the_first_call() -> None:
     """It is neither sent nor left out in silence; null is nothing to send."""
-    fault = "mistral does not take it"
+    fault = "not supported by mistral"
     assert read({"user": "u", "logprobs": None}, service="mistral") == [
         Problem(".config.user", fault, "leave it out")
     ]
@@ -187,7 +187,7 @@ def test_what_a_service_does_not_take_is_told_before_the_first_call() -> None:
         (
             {"passthrough": {"messages": []}},
             ".config.passthrough.messages",
-            "the messages are those of the prompt",
+            "messages come from the prompt",
         ),
     ],
 )

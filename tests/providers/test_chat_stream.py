@@ -109,7 +109,7 @@ def test_reasoning_in_parts_and_text_behind_it_are_one_content() -> None:
             "overloaded: HTTP 200 OK: x",
         ),
         (streamed("<html>", END), "malformed_reply: the reply is not a chat completion"),
-        (streamed(usage_chunk(), END), "empty_reply: the reply holds no choice"),
+        (streamed(usage_chunk(), END), "empty_reply: the reply has no choice"),
     ],
 )
 def test_a_stream_that_is_no_reply_is_an_error(reply: HttpReply, told: str) -> None:

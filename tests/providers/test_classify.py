@@ -115,10 +115,16 @@ def test_an_error_in_a_success_is_judged_by_what_is_inside(error: object, kind: 
     [
         (
             reply(401, {"message": "Incorrect\n  API key"}),
-            "auth: HTTP 401 Unauthorized: Incorrect API key",
+            "auth: HTTP 401 Unauthorized: check the credentials; Incorrect API key",
         ),
-        (reply(404, "no such model"), "not_found: HTTP 404 Not Found: no such model"),
-        (HttpReply(404, {}, b'{"detail": "gone"}'), "not_found: HTTP 404 Not Found: gone"),
+        (
+            reply(404, "no such model"),
+            "not_found: HTTP 404 Not Found: check the URL; no such model",
+        ),
+        (
+            HttpReply(404, {}, b'{"detail": "gone"}'),
+            "not_found: HTTP 404 Not Found: check the URL; gone",
+        ),
         (
             HttpReply(400, {}, b'[{"error": {"message": "m"}}]'),
             "bad_request: HTTP 400 Bad Request: m",
@@ -126,7 +132,7 @@ def test_an_error_in_a_success_is_judged_by_what_is_inside(error: object, kind: 
         (reply(527), "server: HTTP 527"),
         (
             reply(308, location="https://other.example"),
-            "bad_request: HTTP 308 Permanent Redirect: redirects are not followed",
+            "bad_request: HTTP 308 Permanent Redirect: check the URL, redirects are not followed",
         ),
     ],
 )
@@ -277,7 +283,7 @@ def test_a_message_is_short_however_much_a_server_says() -> None:
 def test_secrets_are_neither_in_the_message_nor_in_the_excerpt() -> None:
     """A provider that repeats the key does not get it into an error."""
     error = classify(reply(401, {"message": "bad key sk-1234"}), secrets=["sk-1234", ""])
-    assert str(error) == "auth: HTTP 401 Unauthorized: bad key [hidden]"
+    assert str(error) == "auth: HTTP 401 Unauthorized: check the credentials; bad key [hidden]"
     assert error.body_excerpt == '{"error": {"message": "bad key [hidden]"}}'
 
 

@@ -14,8 +14,8 @@ from trioeval.providers.vendors.services import SERVICES
 KEY = {"OPENAI_API_KEY": "sk-env"}
 NO_KEY = Problem(
     ".config.apiKey",
-    "there is no API key",
-    "set OPENAI_API_KEY in the environment, or apiKey or apiKeyEnvar in the config",
+    "this provider needs an API key",
+    "set OPENAI_API_KEY in the environment or in a file given with --env-file, or config.apiKey",
 )
 
 
@@ -111,24 +111,32 @@ def test_this_machine_needs_no_key(url: str) -> None:
         (
             {"apiKeyEnvar": "MINE"},
             KEY,
-            Problem(".config.apiKeyEnvar", "the environment variable MINE is not set"),
+            Problem(
+                ".config.apiKeyEnvar",
+                "the environment variable MINE is not set",
+                "set MINE in the environment or in a file given with --env-file",
+            ),
         ),
         (
             {"apiKeyEnvar": "MINE", "apiBaseUrl": "http://127.0.0.1"},
             {},
-            Problem(".config.apiKeyEnvar", "the environment variable MINE is not set"),
+            Problem(
+                ".config.apiKeyEnvar",
+                "the environment variable MINE is not set",
+                "set MINE in the environment or in a file given with --env-file",
+            ),
         ),
         (
             {"apiKey": "sk-1\nx"},
             {},
-            Problem(".config.apiKey", "the key has characters that no header can carry"),
+            Problem(".config.apiKey", "the key has characters that are not allowed in a header"),
         ),
         (
             {},
             {"OPENAI_API_KEY": "sk-…"},
             Problem(
                 ".config.apiKey",
-                "the key in OPENAI_API_KEY has characters that no header can carry",
+                "the key in OPENAI_API_KEY has characters that are not allowed in a header",
             ),
         ),
         (
@@ -172,8 +180,8 @@ def test_this_machine_needs_no_key(url: str) -> None:
             KEY,
             Problem(
                 ".config.passthrough.stream",
-                "whether a reply is streamed follows from what is measured",
-                'leave it out; metrics: ["ttft"] streams, and times the first token',
+                "streaming is decided by metrics",
+                'leave it out; metrics: ["ttft"] streams, and measures the time to the first token',
             ),
         ),
         (
@@ -181,7 +189,7 @@ def test_this_machine_needs_no_key(url: str) -> None:
             KEY,
             Problem(
                 ".config.headers",
-                "must be an object of printable ASCII texts; what is there is not shown",
+                "must be an object of printable ASCII texts (its value is not shown)",
             ),
         ),
         (

@@ -125,8 +125,12 @@ def test_wrong_options_of_a_call_are_reported_together(
 ) -> None:
     """Nothing is sent, and the call is not repeated."""
     options, told = row
-    message = f"the options of the call are not right: {told}"
+    message = f"invalid call options: {told}"
     assert build_failure(vendor.adapter(), "Hi", **options) == message
+
+
+ADVISED = ("auth", "permission", "not_found")
+"""Kinds whose message says what to check, before the words of the service."""
 
 
 @every
@@ -134,9 +138,7 @@ def test_wrong_options_of_a_call_are_reported_together(
 def test_options_of_a_call_change_neither_account_nor_address(vendor: Vendor, key: str) -> None:
     """The call belongs to the lane of its entry; the value is not repeated."""
     message = build_failure(vendor.adapter(), "Hi", **{key: "sk-other"})
-    assert message.startswith(
-        f'the options of the call are not right: {key}: "{key}" is not a key ('
-    )
+    assert message.startswith(f'invalid call options: {key}: "{key}" is not a key')
     assert "sk-other" not in message
 
 
@@ -146,7 +148,7 @@ def test_a_prompt_that_the_api_does_not_take_is_not_sent(
 ) -> None:
     """Before anything is paid for."""
     prompt, reason = row
-    assert build_failure(vendor.adapter(), prompt) == f"the prompt cannot be sent: {reason}"
+    assert build_failure(vendor.adapter(), prompt) == f"invalid prompt: {reason}"
 
 
 @every
@@ -155,7 +157,7 @@ def test_broken_messages_are_not_sent(vendor: Vendor, prompt: str) -> None:
     """What opens like messages was meant to be messages; an API without them takes any text."""
     if vendor.texts is not None:
         message = build_failure(vendor.adapter(), prompt)
-        assert message.startswith("the prompt cannot be sent: ")
+        assert message.startswith("invalid prompt: ")
     else:
         body = json.dumps(vendor.body(vendor.adapter(), prompt))
         assert json.dumps(prompt) in body
@@ -323,14 +325,14 @@ def test_an_answer_that_holds_nothing_is_an_error(vendor: Vendor, data: Data) ->
     texts = vendor.texts
     assert texts is not None
     error = parse_failure(vendor.priced(), vendor.limited(data))
-    assert str(error) == f"empty_reply: the {texts.what} holds nothing (finish reason stop)"
+    assert str(error) == f"empty_reply: the {texts.what} is empty (finish reason stop)"
     assert (error.retries, error.usage, error.hint) == (1, vendor.answer.usage, vendor.limits[1])
     assert error.tokens == vendor.answer.usage.total
     assert error.money == pytest.approx(vendor.answer.cost)
     cut_off = parse_failure(vendor.adapter(), reply(texts.cut(data)))
     assert str(cut_off) == (
-        f"empty_reply: the {texts.what} holds nothing (finish reason length);"
-        f" there was no room for it: raise {texts.limit}, or shorten the prompt"
+        f"empty_reply: the {texts.what} is empty (finish reason length)"
+        f": raise {texts.limit}, or shorten the prompt"
     )
     assert cut_off.retries == 0
 
@@ -399,7 +401,7 @@ def test_the_status_says_what_failed(vendor: Vendor, status: int, kind: str) -> 
     error = parse_failure(vendor.adapter(), answer)
     assert (error.kind, error.status, error.retry_after) == (kind, status, 3)
     assert error.message.startswith(f"HTTP {status}")
-    assert ": No, [hidden]." in error.message
+    assert error.message.endswith("; No, [hidden]." if kind in ADVISED else ": No, [hidden].")
     assert KEY not in f"{error!r} {error.body_excerpt}"
 
 
@@ -427,7 +429,7 @@ def test_what_does_not_stream_has_no_first_token() -> None:
     for vendor in VENDORS:
         if vendor.stream is None:
             assert not vendor.adapter().streams
-            assert not vendor.adapter().speaks(ServerEvent(json.dumps(vendor.good)))
+            assert not vendor.adapter().has_output(ServerEvent(json.dumps(vendor.good)))
             found = vendor.read({"metrics": "ttft"})
             assert isinstance(found, list)
             assert [problem.message for problem in found] == ['"metrics" is not a key']
@@ -501,8 +503,8 @@ def test_the_first_token_is_the_first_part_of_an_answer(
     vendor: Vendor, row: tuple[Stream, tuple[ServerEvent, bool]]
 ) -> None:
     """Thoughts and calls of tools are parts of it; what only describes the reply is not."""
-    _, (event, speaks) = row
-    assert vendor.adapter(metrics="ttft").speaks(event) is speaks
+    _, (event, has_output) = row
+    assert vendor.adapter(metrics="ttft").has_output(event) is has_output
 
 
 # --- whatever comes ------------------------------------------------------------

@@ -22,7 +22,7 @@ from trioeval.providers.programs.exec import (
     KEYS,
     ExecSettings,
     Tail,
-    Whole,
+    WholeOutput,
     read,
     to_text,
 )
@@ -150,7 +150,7 @@ def test_warnings_beside_an_output_do_no_harm() -> None:
 def test_a_capture_keeps_a_beginning_or_an_end(parts: list[bytes], limit: int) -> None:
     """However the bytes were cut into parts."""
     everything = b"".join(parts)
-    whole, tail = Whole(limit), Tail()
+    whole, tail = WholeOutput(limit), Tail()
     for part in parts:
         assert whole.feed(part) is (not whole.overflown)
         assert tail.feed(part)
@@ -218,7 +218,7 @@ def test_nothing_but_errors_is_an_error() -> None:
     """PR-28: although the exit code is 0."""
     error = failure("sh -c 'echo oops >&2'")
     assert error.kind == "bad_exit"
-    assert error.message.endswith("wrote nothing but to its standard error: oops")
+    assert error.message.endswith("wrote only to its standard error: oops")
 
 
 def test_a_signal_is_told_by_its_name() -> None:
@@ -246,7 +246,7 @@ def test_a_prompt_that_is_too_long_for_an_argument_says_what_to_do() -> None:
     """And so does one that no argument can hold."""
     error = failure("true", "x" * 200_000)
     assert str(error) == (
-        "bad_request: exec:true cannot take the prompt and the variables as arguments: "
+        "bad_request: exec:true cannot get the prompt and the variables as arguments: "
         'they are too long; set input to "stdin"'
     )
     assert failure("true", "a\0b").message.endswith('set input to "stdin"')
@@ -419,16 +419,16 @@ def test_all_that_is_wrong_with_an_entry_is_told_at_once() -> None:
         '.config.input: must be "argument" or "stdin", got "file"',
         ".config.maxOutputBytes: must be a whole number of at least 1, got 0",
         ".config.cwd: must be text, got 3",
-        ".config.env: must be an object of texts; what is there is not shown",
-        '.id: "no-such-program" is not a program in PATH',
+        ".config.env: must be an object of texts (its value is not shown)",
+        '.id: program "no-such-program" not found in PATH',
     ]
 
 
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        ("", '.id: "exec:" names no program\n  write exec:<command line>'),
-        ("''", '.id: "exec:" names no program\n  write exec:<command line>'),
+        ("", '.id: "exec:" has no program\n  write exec:<command line>'),
+        ("''", '.id: "exec:" has no program\n  write exec:<command line>'),
         (
             "a 'b",
             '.id: "a \'b" cannot be split into words: no closing quotation\n  close the quote',
@@ -449,11 +449,11 @@ def test_a_program_is_looked_for_where_it_will_run(tmp_path: Path) -> None:
     assert settings("program.sh", env={"PATH": str(tmp_path)}).command == ("program.sh",)
     (problem,) = problems("program.sh", tmp_path)
     assert str(problem) == (
-        '.id: "program.sh" is not a program in PATH\n'
+        '.id: program "program.sh" not found in PATH\n'
         f'  write "./program.sh" for the file in {tmp_path}'
     )
     (problem,) = problems("./no.sh", tmp_path)
-    assert str(problem) == f'.id: there is no program "{tmp_path}/no.sh"'
+    assert str(problem) == f'.id: program "{tmp_path}/no.sh" not found'
     path.chmod(0o644)
     (problem,) = problems("./program.sh", tmp_path)
     assert str(problem) == f'.id: "{path}" is not executable\n  chmod +x ./program.sh'
@@ -462,14 +462,14 @@ def test_a_program_is_looked_for_where_it_will_run(tmp_path: Path) -> None:
 def test_a_directory_has_to_be_there(tmp_path: Path) -> None:
     """Not only when the program is started."""
     (problem,) = problems("true", tmp_path, cwd="no")
-    assert str(problem) == f'.config.cwd: there is no directory "{tmp_path}/no"'
+    assert str(problem) == f'.config.cwd: folder "{tmp_path}/no" not found'
 
 
 def test_config_of_the_users_own_is_json() -> None:
     """Anything else cannot be handed over; a known key in another spelling is a mistake."""
     found = problems("true", style={1, 2}, TIMEOUTMS=3)
     assert [str(problem) for problem in found] == [
-        ".config.style: must be JSON, because it is handed to the program, got {1, 2}",
+        ".config.style: must be JSON, because it is passed to the program, got {1, 2}",
         '.config.TIMEOUTMS: "TIMEOUTMS" is not a key\n  did you mean "timeoutMs"?',
     ]
 

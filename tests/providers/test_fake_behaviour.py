@@ -17,7 +17,7 @@ from trioeval.providers.fake import (
     RecordedReplies,
     ScriptedReplies,
 )
-from trioeval.providers.fake.replies import KEPT_STARTS, Answer, FakeModel, Tally
+from trioeval.providers.fake.replies import KEPT_STARTS, FakeModel, FakeReply, FakeStatistics
 from trioeval.providers.http.failures import classify
 from trioeval.providers.local.recordings import RecordedError, Recording
 
@@ -32,13 +32,13 @@ def body(prompt: object = "Hello", **more: Any) -> bytes:
     return json.dumps({"model": "m", "messages": messages, **more}).encode()
 
 
-def ask(fake: FakeModel, prompt: object = "Hello", now: float = 100.0) -> Answer:
+def ask(fake: FakeModel, prompt: object = "Hello", now: float = 100.0) -> FakeReply:
     answer = fake.begin(now, body(prompt))
     fake.end(now, answer, "sent")
     return answer
 
 
-def text(answer: Answer) -> Any:
+def text(answer: FakeReply) -> Any:
     return json.loads(answer.body)["choices"][0]["message"]["content"]
 
 
@@ -149,7 +149,7 @@ def test_a_recorded_error_is_understood_as_what_it_was(kind: Any) -> None:
     error = classify(HttpReply(answer.status, dict(answer.headers), answer.body))
     assert isinstance(error, ProviderError)
     assert error.kind == kind
-    assert error.message.endswith(": as recorded")
+    assert error.message.endswith((": as recorded", "; as recorded"))
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_a_recorded_error_is_understood_as_what_it_was(kind: Any) -> None:
         (b"\xff", "the body is not JSON"),
         (b"[]", "the body is not an object"),
         (b"{}", "model must be text"),
-        (b'{"model": "m"}', "messages must be a list that is not empty"),
+        (b'{"model": "m"}', "messages must be a non-empty list"),
         (b'{"model": "m", "messages": [1]}', "messages must be objects with a role"),
     ],
 )
@@ -229,13 +229,13 @@ def test_a_bucket_of_requests_is_refilled_evenly() -> None:
     fake = model(rpm=60, burst=2)
     served = [ask(fake, now=at).status for at in (100, 100, 100, 100.5, 101, 101, 102)]
     assert served == [200, 200, 429, 429, 200, 429, 200]
-    assert fake.tally.to_json()["by_status"] == {"200": 4, "429": 3}
+    assert fake.statistics.to_json()["by_status"] == {"200": 4, "429": 3}
 
 
 def test_throttling_comes_at_its_rate_and_without_a_word() -> None:
     """A random refusal is a bare 429, uses nothing up, and moves no other draw."""
 
-    def run(**settings: Any) -> list[Answer]:
+    def run(**settings: Any) -> list[FakeReply]:
         fake = model(**settings)
         return [ask(fake) for _ in range(200)]
 
@@ -332,7 +332,7 @@ def test_every_request_is_counted_once(endings: list[Any]) -> None:
         answer = fake.begin(100.0, body())
         if ending != "open":
             fake.end(102.0, answer, ending)
-    seen = fake.tally.to_json()
+    seen = fake.statistics.to_json()
     still_open = endings.count("open")
     assert seen["requests"] == len(endings) == len(seen["started_at"])
     assert seen["requests"] == (
@@ -344,10 +344,10 @@ def test_every_request_is_counted_once(endings: list[Any]) -> None:
 
 def test_the_instants_of_requests_are_kept_up_to_a_bound() -> None:
     """A server that runs for long does not grow with its requests."""
-    tally = Tally(0.0)
+    statistics = FakeStatistics(0.0)
     for _ in range(KEPT_STARTS + 5):
-        tally.arrive(1.0)
-    seen = tally.to_json()
+        statistics.arrive(1.0)
+    seen = statistics.to_json()
     assert (seen["requests"], len(seen["started_at"])) == (KEPT_STARTS + 5, KEPT_STARTS)
 
 
@@ -356,7 +356,7 @@ def test_a_reset_forgets_what_was_seen() -> None:
     fake = model(rpm=1, replies=ScriptedReplies(("a", "b")))
     pending = fake.begin(100.0, body())
     fake.reset(150.0)
-    assert fake.tally.to_json() == {
+    assert fake.statistics.to_json() == {
         "requests": 0,
         "ok": 0,
         "by_status": {},
@@ -370,7 +370,7 @@ def test_a_reset_forgets_what_was_seen() -> None:
     }
     fake.end(151.0, pending, "sent")
     assert text(ask(fake, now=152.5)) == "a"
-    seen = fake.tally.to_json()
+    seen = fake.statistics.to_json()
     assert (seen["in_flight"], seen["first_request_at"], seen["last_reply_at"]) == (0, 2.5, 2.5)
 
 
@@ -389,7 +389,7 @@ def test_a_reset_forgets_what_was_seen() -> None:
         ({"max_in_flight": 0}, "max_in_flight must be at least 1, got 0"),
         ({"slow_from": 0}, "slow_from must be at least 1, got 0"),
         ({"rpm": 9, "burst": 0}, "burst must be at least 1, got 0"),
-        ({"burst": 9}, "burst must be left out without rpm, got 9"),
+        ({"burst": 9}, "burst must be omitted without rpm, got 9"),
         ({"throttle_rate": 2}, "throttle_rate must be between 0 and 1, got 2"),
         (
             {"hints": "some"},
@@ -416,7 +416,7 @@ def test_hints_are_chosen_by_name() -> None:
 
 def test_replies_out_of_range_are_refused() -> None:
     """There is something to say, and of a possible size."""
-    with pytest.raises(UsageError, match=r"^scripted replies must hold at least one text$"):
+    with pytest.raises(UsageError, match=r"^scripted replies must have at least one text$"):
         ScriptedReplies(())
     with pytest.raises(UsageError, match=r"^reply_bytes must be at least 0, got -1$"):
         FillerReplies(-1)

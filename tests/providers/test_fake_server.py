@@ -43,7 +43,7 @@ def test_completions_are_served_with_and_without_the_version(path: str) -> None:
         (get("/v1/chat/completions"), 405, "/v1/chat/completions takes POST only."),
         (post("/stats", b""), 405, "/stats takes GET only."),
         (post("/v1/chat/completions", b"Hi"), 400, "the body is not JSON"),
-        (b"Hello?\r\n\r\n", 400, "This is not HTTP: illegal request line: bytearray(b'Hello?')."),
+        (b"Hello?\r\n\r\n", 400, "Invalid HTTP: illegal request line: bytearray(b'Hello?')."),
         (
             b"POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\ncontent-length: 99999999\r\n\r\n",
             413,

@@ -3,9 +3,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trioeval.providers.fake.limits import (
-    Bucket,
     Limits,
     RollingWindow,
+    TokenBucket,
     format_duration,
     retry_headers,
 )
@@ -72,7 +72,7 @@ def test_a_bucket_lets_in_its_burst_and_its_rate_and_no_more(
     burst: int, limit: int, pauses: list[int]
 ) -> None:
     """In any span T at most burst + T × rate is taken; and nothing is refused that fits."""
-    bucket, now, taken = Bucket(limit, 8.0, burst), 0.0, [0.0]
+    bucket, now, taken = TokenBucket(limit, 8.0, burst), 0.0, [0.0]
     for pause in pauses:
         now += pause / 4
         wait = bucket.wait(now, 1)
@@ -93,7 +93,7 @@ def test_a_bucket_lets_in_its_burst_and_its_rate_and_no_more(
 
 def test_a_bucket_fills_evenly_up_to_its_burst() -> None:
     """What was taken comes back at the rate, and never more than the burst is there."""
-    bucket = Bucket(limit=60, length=60.0, burst=4)
+    bucket = TokenBucket(limit=60, length=60.0, burst=4)
     for _ in range(4):
         bucket.take(10.0, 1)
     assert (bucket.remaining(10.0), bucket.wait(10.0, 1), bucket.until_empty(10.0)) == (0, 1, 4)

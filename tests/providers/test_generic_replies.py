@@ -13,8 +13,13 @@ from hypothesis import strategies as st
 from trioeval.errors import ProviderError
 from trioeval.providers.base import Reply
 from trioeval.providers.generic.auth import TokenRequest, TokenSource, read_token, token_request
-from trioeval.providers.generic.http import Guard, next_request
-from trioeval.providers.generic.reply import Reading, TransformError, read_answer, read_transform
+from trioeval.providers.generic.http import OriginGuard, next_request
+from trioeval.providers.generic.reply import (
+    ReplyReading,
+    TransformError,
+    read_answer,
+    read_transform,
+)
 from trioeval.providers.http.wire import HttpReply, HttpRequest
 from trioeval.providers.prices import Price
 from trioeval.scripting.javascript import Script
@@ -34,7 +39,7 @@ JSON = st.recursive(
 
 def read(reply: HttpReply, transform: str | None = None, price: Price | None = None) -> Reply:
     """What the provider does with a reply, except for code that blocks."""
-    reading, answer = Reading(price=price), read_answer(reply, {})
+    reading, answer = ReplyReading(price=price), read_answer(reply, {})
     reading.check(reply)
     if transform is None:
         value = reading.whole(reply, answer)
@@ -143,13 +148,16 @@ def test_a_token_is_asked_for_as_the_standard_says() -> None:
     [
         (
             reply({"error": "invalid_client"}, 400),
-            "auth: no token: HTTP 400 Bad Request: invalid_client",
+            "auth: no OAuth token: HTTP 400 Bad Request: invalid_client",
         ),
-        (reply({}, 503), "server: no token: HTTP 503 Service Unavailable"),
-        (reply({}, 429), "rate_limited: no token: HTTP 429 Too Many Requests"),
-        (reply({"token": "x"}), "auth: no token: the reply has no access_token"),
-        (reply({"access_token": "a\nb"}), "auth: no token: the reply has no access_token"),
-        (HttpReply(200, {}, b"<html>"), "auth: no token: the reply has no access_token"),
+        (reply({}, 503), "server: no OAuth token: HTTP 503 Service Unavailable"),
+        (reply({}, 429), "rate_limited: no OAuth token: HTTP 429 Too Many Requests"),
+        (reply({"token": "x"}), "auth: no access_token in the reply from: check tokenUrl"),
+        (
+            reply({"access_token": "a\nb"}),
+            "auth: no access_token in the reply from: check tokenUrl",
+        ),
+        (HttpReply(200, {}, b"<html>"), "auth: no access_token in the reply from: check tokenUrl"),
     ],
 )
 def test_a_reply_without_a_token_is_a_failure(answer: HttpReply, message: str) -> None:
@@ -234,7 +242,9 @@ def test_a_redirect_makes_the_next_request(
 ) -> None:
     """An origin is scheme, host and port; to another one only where `followRedirects: any` is said."""
     answer = HttpReply(status, {"location": location}, b"")
-    within, anywhere = (Guard(frozenset({"x-own"}), elsewhere=allowed) for allowed in (False, True))
+    within, anywhere = (
+        OriginGuard(frozenset({"x-own"}), elsewhere=allowed) for allowed in (False, True)
+    )
     request = next_request(HERE, answer, anywhere)
     assert (request.url, set(request.headers), request.method) == (url, names, method)
     assert (request.body is None) == (method == "GET")
@@ -250,9 +260,12 @@ def test_a_redirect_makes_the_next_request(
 @pytest.mark.parametrize(
     ("location", "message"),
     [
-        ("javascript:x", "the server redirects to what is no http or https URL"),
-        ("https://me:pw@a.example/", "the server redirects to what is no http or https URL"),
-        ("http://[", "the server redirects to what is no http or https URL"),
+        ("javascript:x", "the server redirects to a URL that is not a valid http or https URL"),
+        (
+            "https://me:pw@a.example/",
+            "the server redirects to a URL that is not a valid http or https URL",
+        ),
+        ("http://[", "the server redirects to a URL that is not a valid http or https URL"),
         (
             "http://a.example/?secret",
             "the server redirects from https to http://a.example/, which is not encrypted",
@@ -262,7 +275,7 @@ def test_a_redirect_makes_the_next_request(
 def test_a_redirect_to_where_nothing_may_go_is_refused(location: str, message: str) -> None:
     """Neither to other schemes nor into the open."""
     with pytest.raises(ProviderError) as caught:
-        next_request(HERE, HttpReply(307, {"location": location}, b""), Guard())
+        next_request(HERE, HttpReply(307, {"location": location}, b""), OriginGuard())
     assert str(caught.value) == f"bad_request: {message}"
 
 
@@ -275,7 +288,7 @@ def test_headers_that_hold_a_secret_stay_whatever_they_are_called() -> None:
     """Also where it is a part of the value, and `followRedirects: any` is said."""
     here = HttpRequest(HERE.url, {"X-Acct": f"<{KEY}>", "X-Team": "blue"}, None, "GET")
     answer = HttpReply(302, {"location": ELSEWHERE}, b"")
-    guard = Guard(secrets=frozenset({KEY}), elsewhere=True)
+    guard = OriginGuard(secrets=frozenset({KEY}), elsewhere=True)
     assert next_request(here, answer, guard).headers == {"X-Team": "blue"}
 
 
@@ -287,13 +300,13 @@ def test_headers_that_hold_a_secret_stay_whatever_they_are_called() -> None:
             307,
             ELSEWHERE,
             (
-                "the server redirects to https://b.example:443, and the body holds a secret; "
-                "if it may go there, name that URL in the suite"
+                "the server redirects to https://b.example:443, and the body contains a secret; "
+                "if that is intended, use that URL in the suite"
             ),
         ),
         (WITH_KEY, 307, "/z", None),
         (WITH_KEY, 303, ELSEWHERE, None),
-        (b"account=pass+phrase%2F%C3%A9", 308, ELSEWHERE, "and the body holds a secret"),
+        (b"account=pass+phrase%2F%C3%A9", 308, ELSEWHERE, "and the body contains a secret"),
         (b"a=short", 308, ELSEWHERE, None),
         (
             b"{}",
@@ -309,7 +322,7 @@ def test_a_secret_in_a_body_or_a_url_goes_nowhere_else(
     """It cannot be left out, so the call fails, also where `followRedirects: any` is said."""
     here = HttpRequest(HERE.url, {}, body, "POST")
     answer = HttpReply(status, {"location": location}, b"")
-    guard = Guard(secrets=frozenset({KEY, "short"}), elsewhere=True)
+    guard = OriginGuard(secrets=frozenset({KEY, "short"}), elsewhere=True)
     if message is None:
         assert next_request(here, answer, guard).method == ("GET" if status == 303 else "POST")
         return

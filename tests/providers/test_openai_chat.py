@@ -215,7 +215,7 @@ def test_any_other_403_is_a_matter_of_permission(metadata: object) -> None:
     """Whatever a router says beside it."""
     error = {"code": 403, "message": "No.", "metadata": metadata}
     failure = parse_failure(adapter(), reply({"error": error}, 403))
-    assert str(failure) == "permission: HTTP 403 Forbidden: No."
+    assert str(failure) == "permission: HTTP 403 Forbidden: check config.apiKey; No."
 
 
 def test_what_is_no_number_of_json_is_null() -> None:
@@ -260,7 +260,7 @@ def test_limits_of_a_service_are_of_its_window() -> None:
 def test_an_empty_message_names_its_finish_reason(finish_reason: str | None, told: str) -> None:
     """If there is one; a service may write anything there."""
     error = parse_failure(adapter(), reply(completion({}, finish_reason)))
-    assert str(error) == f"empty_reply: the message holds nothing{told}"
+    assert str(error) == f"empty_reply: the message is empty{told}"
     assert error.retries == 1
 
 

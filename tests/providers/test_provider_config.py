@@ -47,7 +47,7 @@ def test_null_is_kept() -> None:
         ({"maxTokens": True}, Problem(".config.maxTokens", "must be a number, got true")),
         ({"maxTokens": math.nan}, Problem(".config.maxTokens", "must be a number, got NaN")),
         ({"stop": " "}, Problem(".config.stop", 'must be text, got " "')),
-        ({"apiKey": 1234}, Problem(".config.apiKey", "must be text; what is there is not shown")),
+        ({"apiKey": 1234}, Problem(".config.apiKey", "must be text (its value is not shown)")),
     ],
 )
 def test_each_mistake_is_named_with_its_place(config: Mapping[str, Any], problem: Problem) -> None:

@@ -137,12 +137,12 @@ def test_a_method_of_a_class_is_a_function(folder: Path, mode: str) -> None:
     )
     found = settings("mine.py:Model.call_embedding_api", folder, mode=mode)
     assert run(lambda: ask(found)).output == [2]
-    fault = f'.id: there is no class "Modal" in "{folder}/mine.py"\n  did you mean "Model"?'
+    fault = f'.id: class "Modal" not found in "{folder}/mine.py"\n  did you mean "Model"?'
     assert problems("mine.py:Modal.call_api", folder) == [fault]
     assert problems("mine.py:Model.", folder)[0].startswith(
-        '.id: "Model." is not the name of a function'
+        '.id: "Model." is not a valid function name'
     )
-    with pytest.raises(ProviderError, match=r"there is no function Model\.no in "):
+    with pytest.raises(ProviderError, match=r"function Model\.no not found in "):
         run(lambda: ask(settings("mine.py:Model.no", folder)))
 
 
@@ -210,22 +210,22 @@ def test_all_that_is_wrong_with_an_entry_is_told_at_once(folder: Path) -> None:
         '.config.timeoutMs: must be a number of milliseconds above 0, got "5"',
         '.config.mode: must be "process" or "thread" or "trio", got "fibre"',
         ".config.workers: must be a whole number from 1 to 64, got 65",
-        '.id: "not a name" is not the name of a function\n  write python:<file.py>[:function]',
+        '.id: "not a name" is not a valid function name\n  write python:<file.py>[:function]',
     ]
     variable = "the environment variable TRIOEVAL_PYTHON_WORKERS"
     assert problems("", folder, {"TRIOEVAL_PYTHON_WORKERS": "many"}, pythonExecutable="no") == [
-        '.config.pythonExecutable: there is no program "no"',
+        '.config.pythonExecutable: program "no" not found',
         f'.config.workers: {variable} must be a whole number from 1 to 64, got "many"',
-        '.id: "python:" names no file\n  write python:<file.py>[:function]',
+        '.id: "python:" has no file\n  write python:<file.py>[:function]',
     ]
     assert problems("mine.py", folder, mode="trio", workers=2, pythonExecutable="python3") == [
-        '.config.workers: means nothing with mode "trio"\n  leave it out',
-        '.config.pythonExecutable: means nothing with mode "trio"\n  leave it out',
+        '.config.workers: has no effect with mode "trio"\n  leave it out',
+        '.config.pythonExecutable: has no effect with mode "trio"\n  leave it out',
     ]
-    assert problems("a:b/no.py", folder) == [f'.id: there is no file "{folder}/a:b/no.py"']
-    assert problems("mine.py:", folder)[0].startswith('.id: "" is not the name of a function')
+    assert problems("a:b/no.py", folder) == [f'.id: file "{folder}/a:b/no.py" not found']
+    assert problems("mine.py:", folder)[0].startswith('.id: "" is not a valid function name')
     assert problems("mine.py", folder, pythonExecutable="./mine.py") == [
-        '.config.pythonExecutable: there is no program "./mine.py"'
+        '.config.pythonExecutable: program "./mine.py" not found'
     ]
 
 
@@ -236,7 +236,7 @@ def test_all_that_is_wrong_with_an_entry_is_told_at_once(folder: Path) -> None:
         ("def call_api(:", "trio", "is not Python: invalid syntax\n  see line 1"),
         ("1/0", "thread", "cannot be loaded: ZeroDivisionError: division by zero"),
         ("raise SystemExit(3)", "trio", "cannot be loaded: SystemExit: 3"),
-        ("x = 1", "thread", "cannot be loaded: TypeError: there is no function call_api in "),
+        ("x = 1", "thread", "cannot be loaded: TypeError: function call_api not found in "),
         ("import a.b as call_apis\nclass A:\n    def call_api(self): pass", "process", None),
     ],
 )
@@ -247,7 +247,7 @@ def test_a_file_that_cannot_be_loaded_is_a_problem(
     (tmp_path / "bad.py").write_text(text)
     (found,) = problems("bad.py", tmp_path, mode=mode)
     if problem is None:
-        what = f'.id: there is no function "call_api" in "{tmp_path}/bad.py"'
+        what = f'.id: function "call_api" not found in "{tmp_path}/bad.py"'
         assert found == f'{what}\n  did you mean "call_apis"?'
     else:
         assert found.startswith(f'.id: "{tmp_path}/bad.py" {problem}')

@@ -39,11 +39,11 @@ def test_what_is_about_the_connection_is_left_out(text: str, request_: RawReques
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ("", 'must begin with a method and a path, as "POST /chat HTTP/1.1"'),
-        ("post /a HTTP/1.1", 'must begin with a method and a path, as "POST /chat HTTP/1.1"'),
-        ("POST", 'must begin with a method and a path, as "POST /chat HTTP/1.1"'),
+        ("", 'must begin with a method and a path, such as "POST /chat HTTP/1.1"'),
+        ("post /a HTTP/1.1", 'must begin with a method and a path, such as "POST /chat HTTP/1.1"'),
+        ("POST", 'must begin with a method and a path, such as "POST /chat HTTP/1.1"'),
         ("GET /a", 'has no Host header; write "Host: example.com"'),
-        ("GET /a\nHost: b\nsecret", 'has a line 3 that is no header; write "Name: value"'),
+        ("GET /a\nHost: b\nsecret", 'has an invalid header in line 3; write "Name: value"'),
         ("GET /a\nHost: b\nA: 1\na: 2", "has the header a twice"),
     ],
 )

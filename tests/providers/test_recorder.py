@@ -98,9 +98,9 @@ class Hostile(dict[str, Any]):
         ({"a": Path("/x")}, f"a value of type {type(Path()).__name__} is not JSON data"),
         ({(1, 2): "x"}, "a key of type tuple is not JSON data"),
         ({1: "x"}, "a key of type int is not JSON data"),
-        (10**5000, "a whole number of thousands of digits cannot be read back"),
-        (deep(700), "values more than 500 deep cannot be read back"),
-        (circle(), "values more than 500 deep cannot be read back"),
+        (10**5000, "a whole number with thousands of digits cannot be read back"),
+        (deep(700), "values nested more than 500 deep cannot be read back"),
+        (circle(), "values nested more than 500 deep cannot be read back"),
         (Hostile(a=1), "OSError while it was written"),
     ],
     ids=["set", "bytes", "path", "tuple key", "int key", "long", "deep", "circle", "hostile"],
@@ -187,7 +187,7 @@ def test_a_recorder_that_is_closed_says_so_instead_of_raising(tmp_path: Path) ->
         pass
     recorder.write("mine", Request(prompt="a"), Reply(output="x"), 0.1)
     assert isinstance(recorder.error, OutputError)
-    assert str(recorder.error).endswith("cannot be written: I/O operation on closed file.")
+    assert str(recorder.error).endswith("r.jsonl: I/O operation on closed file.")
 
 
 async def answers(prepared: PreparedSuite, recorder: Recorder | None = None) -> list[Any]:

@@ -12,12 +12,11 @@ from trioeval.errors import Fault, Problem, ProviderError, ProviderErrorKind
 from trioeval.providers import Reply, Request, Usage
 from trioeval.providers.local.record import to_line, to_recording
 from trioeval.providers.local.recordings import (
-    FIELDS,
     PLACES,
     RecordedError,
     Recording,
+    RecordingRequest,
     Tape,
-    Wanted,
     parse_file,
     parse_recordings,
 )
@@ -71,14 +70,14 @@ OUTPUT = {"prompt": "a", "output": "b"}
         (b"nope", "the line is not JSON: Expecting value: line 1 column 1 (char 0)"),
         (b"[1]", "a recording must be an object, got [1]"),
         (lines({"output": "b"})[0], "prompt must be text, got null"),
-        (lines({"prompt": "a"})[0], "a recording has either an output or an error"),
+        (lines({"prompt": "a"})[0], "a recording must have either an output or an error"),
         (
             lines({**OUTPUT, "error": {"kind": "server", "message": ""}})[0],
-            "a recording has either an output or an error",
+            "a recording must have either an output or an error",
         ),
         (
             lines({**OUTPUT, "latency": 3})[0],
-            f'"latency" is not a field of a recording; known are {", ".join(FIELDS)}',
+            '"latency" is not a field of a recording; did you mean "latency_ms"?',
         ),
         (lines({**OUTPUT, "model": 1})[0], "model must be text, got 1"),
         (
@@ -103,7 +102,7 @@ OUTPUT = {"prompt": "a", "output": "b"}
         ),
         (
             lines({**OUTPUT, "left_out": {"output": "no"}})[0],
-            "a recording has either an output or an error",
+            "a recording must have either an output or an error",
         ),
         (
             lines({**OUTPUT, "test_idx": -1})[0],
@@ -139,9 +138,9 @@ def test_all_mistakes_of_all_lines_are_found() -> None:
 
 
 def play(tape: Tape, prompt: str, model: str | None = None) -> Any:
-    take = tape.find(Wanted(prompt, model))
-    assert tape.find(Wanted(prompt, model)) is take
-    tape.advance(Wanted(prompt, model))
+    take = tape.find(RecordingRequest(prompt, model))
+    assert tape.find(RecordingRequest(prompt, model)) is take
+    tape.advance(RecordingRequest(prompt, model))
     return None if take is None else take.output
 
 
@@ -159,7 +158,7 @@ def test_recordings_of_a_prompt_are_played_in_order_and_the_last_repeats() -> No
 
 
 def test_a_model_hears_its_own_recordings_and_those_of_nobody() -> None:
-    """Recordings that name another model are left out, and positions are kept by model."""
+    """Recordings that use another header model are left out, and positions are kept by model."""
     tape = Tape(
         (
             Recording(prompt="a", output=1, model="m"),
@@ -177,7 +176,7 @@ def test_a_repeat_hears_its_own_recordings_whatever_the_order_of_calls() -> None
     tape = Tape(tuple(Recording(prompt="a", output=n, repeat=n % 2) for n in range(4)))
 
     def played(repeat: int) -> Any:
-        wanted = Wanted("a", repeat=repeat)
+        wanted = RecordingRequest("a", repeat=repeat)
         take = tape.find(wanted)
         tape.advance(wanted)
         assert take is not None
@@ -208,7 +207,7 @@ def test_a_call_hears_the_recordings_that_fit_it_best(
             choice = same or choice
             chosen_by.append(value if same else None)
         track = tuple(chosen_by)
-        wanted = Wanted("a", **want)
+        wanted = RecordingRequest("a", **want)
         assert tape.find(wanted) is choice[min(played[track], len(choice) - 1)]
         tape.advance(wanted)
         played[track] += 1
@@ -225,7 +224,7 @@ def test_each_call_of_a_run_hears_its_own_answer_whatever_the_order() -> None:
     ]
     tape = Tape(tuple(Recording(prompt="a", output=n, **place) for n, place in enumerate(places)))
     for number, place in reversed(list(enumerate(places))):
-        take = tape.find(Wanted("a", **place))
+        take = tape.find(RecordingRequest("a", **place))
         assert take is not None
         assert take.output == number
 
@@ -243,7 +242,7 @@ def test_a_suite_that_has_changed_is_served_as_well_as_it_can_be() -> None:
     )
 
     def played(**place: Any) -> Any:
-        wanted = Wanted("a", **place)
+        wanted = RecordingRequest("a", **place)
         take = tape.find(wanted)
         tape.advance(wanted)
         assert take is not None
@@ -269,7 +268,7 @@ def test_a_call_costs_the_same_however_often_its_prompt_was_recorded() -> None:
     number = 2000
     tape = Tape(tuple(Recording(prompt="a", output=n, repeat=Repeat(n)) for n in range(number)))
     for repeat in range(number):
-        wanted = Wanted("a", repeat=Repeat(repeat))
+        wanted = RecordingRequest("a", repeat=Repeat(repeat))
         take = tape.find(wanted)
         tape.advance(wanted)
         assert take is not None

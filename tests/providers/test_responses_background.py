@@ -154,8 +154,11 @@ def test_a_call_that_takes_too_long_stops_its_response() -> None:
     async def body(provider: OpenProvider) -> None:
         with pytest.raises(ProviderError) as caught:
             await provider(ASK)
-        told = "attempt_timeout: no finished response within 3.5 seconds (timeoutMs)"
-        assert str(caught.value) == told
+        told = (
+            "attempt_timeout: no finished response within 3.5 seconds from POST http://127.0.0.1:"
+        )
+        assert str(caught.value).startswith(told)
+        assert str(caught.value).endswith("/v1/responses: raise timeoutMs")
 
     run(service, body, timeoutMs=3500)
     assert service.paths() == [CREATE, LOOK, LOOK, LOOK, CANCEL]

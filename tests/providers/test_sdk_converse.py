@@ -44,7 +44,7 @@ def test_an_image_in_a_data_uri_becomes_an_image_block() -> None:
 def test_an_image_somewhere_else_is_refused() -> None:
     """Converse would not fetch it."""
     part = {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}
-    with pytest.raises(ProviderError, match="bad_request: an image must be a data: URI"):
+    with pytest.raises(ProviderError, match="bad_request: an image must be a base64 data: URI"):
         built([{"role": "user", "content": [part]}])
 
 

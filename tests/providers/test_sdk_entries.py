@@ -54,17 +54,17 @@ def test_a_missing_package_around_an_sdk_is_a_missing_sdk() -> None:
 def test_an_entry_names_its_model(case: Case) -> None:
     """With the id that would be right."""
     (problem,) = told(case, rest="")
-    assert problem == (f'.id: "{case.prefix}:" names no model\n  write {case.prefix}:<model>')
+    assert problem == (f'.id: "{case.prefix}:" has no model name\n  write {case.prefix}:<model>')
 
 
 def test_what_an_sdk_cannot_be_asked_for_names_the_way_without_it() -> None:
     """Rather than failing at the first call."""
     google = CASES[2]
     assert told(google, rest="embedding:e-1") == [
-        ".id: embeddings cannot be asked for through the SDK\n  use google:embedding:e-1"
+        ".id: the SDK does not support embeddings\n  use google:embedding:e-1"
     ]
     assert told(google, metrics="ttft") == [
-        ".config.metrics: the first token is not timed through this SDK\n  use google:m-1"
+        ".config.metrics: this SDK cannot measure the time to the first token\n  use google:m-1"
     ]
 
 
@@ -72,8 +72,7 @@ def test_a_provider_of_several_requests_is_not_for_an_sdk() -> None:
     """A response in the background is asked for again and again."""
     (problem,) = told(CASES[0], rest="responses:m-1", background=True)
     assert problem == (
-        ".id: this takes more than one request, and an SDK is asked for one"
-        "\n  use openai:responses:m-1"
+        ".id: this needs several requests, and the SDK sends only one\n  use openai:responses:m-1"
     )
 
 
@@ -141,11 +140,11 @@ def read_bedrock(
 
 def test_the_region_of_bedrock_must_be_said() -> None:
     """In the config or the environment; the config wins."""
-    hint = "set region in the config, or AWS_REGION in the environment"
-    assert read_bedrock({}) == [f".config.region: there is no region\n  {hint}"]
-    fault = 'the environment variable AWS_REGION holds "the moon", which is no region'
+    hint = "set config.region, or AWS_REGION in the environment or in a file given with --env-file"
+    assert read_bedrock({}) == [f".config.region: this provider needs a region\n  {hint}"]
+    fault = 'the environment variable AWS_REGION is "the moon", which is not a valid region'
     assert read_bedrock({}, {"AWS_REGION": "the moon"}) == [
-        f".config.region: {fault}\n  write one such as us-east-1"
+        f".config.region: {fault}\n  use a region such as us-east-1"
     ]
     found = read_bedrock({"region": "eu-west-1"}, {"AWS_REGION": "us-east-1"})
     assert isinstance(found, BedrockSettings)
@@ -157,7 +156,7 @@ def test_the_region_of_bedrock_must_be_said() -> None:
 def test_half_of_a_credential_of_bedrock_is_told() -> None:
     """Not the half that is there."""
     problems = read_bedrock({"region": "us-east-1", "secretAccessKey": KEY})
-    fault = "an accessKeyId and a secretAccessKey go together"
+    fault = "accessKeyId and secretAccessKey must both be set"
     assert problems == [f".config.accessKeyId: {fault}\n  set accessKeyId as well"]
 
 

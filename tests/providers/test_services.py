@@ -98,7 +98,7 @@ def test_a_service_on_this_machine_needs_no_key_and_any_other_does(prefix: str) 
     config = {} if service.default_url else {"apiBaseUrl": "https://mine.example"}
     if service.needs_key:
         (problem,) = problems(f"{prefix}:m", {}, **config)
-        assert problem.message == "there is no API key"
+        assert problem.message == "this provider needs an API key"
         assert service.key_variables[0] in (problem.hint or "")
     else:
         assert endpoint(f"{prefix}:m", {}).headers == {}
@@ -131,7 +131,7 @@ def test_only_openai_knows_organisations_and_projects(name: str) -> None:
     """Elsewhere they would be ignored, and that is told."""
     assert endpoint("openai:m", {}, apiKey=KEY, **{name: "x"}).headers[f"openai-{name}"] == "x"
     assert problems("groq:m", {}, apiKey=KEY, **{name: "x"}) == [
-        Problem(f".config.{name}", f"groq knows no {name}", "leave it out")
+        Problem(f".config.{name}", f"groq does not support {name}", "leave it out")
     ]
 
 
@@ -236,7 +236,7 @@ def test_a_version_of_azure_is_one_of_chat_completions() -> None:
     assert problems("azure:responses:gpt-5.6", AZURE, **config) == [
         Problem(
             ".config.apiVersion",
-            "the responses of azure are asked for without a version",
+            "responses of azure have no API version",
             "leave it out",
         )
     ]
@@ -245,12 +245,12 @@ def test_a_version_of_azure_is_one_of_chat_completions() -> None:
 @pytest.mark.parametrize(
     ("entry_id", "config", "expected"),
     [
-        ("groq:", {}, [Problem(".id", '"groq:" names no model', "write groq:<model>")]),
+        ("groq:", {}, [Problem(".id", '"groq:" has no model name', "write groq:<model>")]),
         (
             "openai:chat: ",
             {"seeed": 3},
             [
-                Problem(".id", '"openai:chat: " names no model', "write openai:<model>"),
+                Problem(".id", '"openai:chat: " has no model name', "write openai:<model>"),
                 Problem(".config.seeed", '"seeed" is not a key', 'did you mean "seed"?'),
             ],
         ),
@@ -268,17 +268,18 @@ def test_a_version_of_azure_is_one_of_chat_completions() -> None:
         (
             "groq:m",
             {"apiVersion": "1"},
-            [Problem(".config.apiVersion", "groq knows no versions", "leave it out")],
+            [Problem(".config.apiVersion", "groq has no API versions", "leave it out")],
         ),
         (
             "openai-api:m",
             {},
             [
-                Problem(".id", '"openai-api:m:" names no model', "write openai-api:m:<model>"),
+                Problem(".id", '"openai-api:m:" has no model name', "write openai-api:m:<model>"),
                 Problem(
                     ".config.apiBaseUrl",
-                    "there is no base URL",
-                    "set apiBaseUrl in the config, or M_BASE_URL in the environment",
+                    "this provider needs a base URL",
+                    "set config.apiBaseUrl, "
+                    "or M_BASE_URL in the environment or in a file given with --env-file",
                 ),
             ],
         ),
@@ -288,7 +289,7 @@ def test_a_version_of_azure_is_one_of_chat_completions() -> None:
             [
                 Problem(
                     ".id",
-                    '"openai-api:my cloud" names no service',
+                    '"openai-api:my cloud" has no valid service name',
                     "write openai-api:<service>:<model>",
                 )
             ],

@@ -146,7 +146,7 @@ def test_all_that_is_wrong_with_an_entry_is_told() -> None:
         spec("sim", quality=2, answer="{% if %}", throttleRate=0.6, errorRate=0.6)
     assert caught.value.problems == (
         Problem(".config.quality", "must be a number from 0 to 1, got 2"),
-        Problem(".id", '"sim" names no model', "any name will do, for example sim:clever"),
+        Problem(".id", '"sim" has no model name', "any name is valid, for example sim:clever"),
         Problem(
             ".config.answer",
             "not a template: line 1: Expected an expression, got 'end of statement block'",
@@ -177,12 +177,10 @@ def test_a_sequence_says_its_inputs_and_repeats_the_last() -> None:
         {"b": 1},
         {"b": 1},
     ]
-    with pytest.raises(ProviderError, match="replay_miss: the sequence of 1 answers is over"):
+    with pytest.raises(ProviderError, match="replay_miss: the sequence has only 1 reply"):
         run_virtual(lambda: said(2, inputs=["a"], strict=True))
     with pytest.raises(SuiteError) as caught:
         spec("sequence")
     assert caught.value.problems == (
-        Problem(
-            ".config.inputs", "there is nothing to answer", 'for example "inputs": ["yes", "no"]'
-        ),
+        Problem(".config.inputs", "missing", 'for example "inputs": ["yes", "no"]'),
     )

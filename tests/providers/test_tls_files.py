@@ -14,7 +14,7 @@ from trioeval.providers.http.tls import check_tls, load_identity
 from trioeval.providers.http.wire import TlsSettings
 
 URL = "https://a.example/x"
-ENCRYPTED = "the key is encrypted; give one without a passphrase"
+ENCRYPTED = "the key is encrypted; use a key without a passphrase"
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +91,7 @@ def test_who_has_no_certificate_shows_none() -> None:
 
 def test_a_folder_is_no_file(tmp_path: Path) -> None:
     """It is told as a file that is not there."""
-    assert problems(URL, tmp_path, tls={"ca": "."}) == ['.config.tls.ca: there is no file "."']
+    assert problems(URL, tmp_path, tls={"ca": "."}) == ['.config.tls.ca: file "." not found']
 
 
 @pytest.mark.slow

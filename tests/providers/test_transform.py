@@ -137,7 +137,7 @@ def test_a_reply_that_is_too_deep_for_a_path_is_told() -> None:
 @pytest.mark.parametrize("written", ["json.a", "$.a", "jmespath:a"])
 def test_paths_into_json_need_json(written: str) -> None:
     """A page of an error is told as what it is."""
-    with pytest.raises(TransformError, match=r"the reply is not JSON, and .*a looks into JSON"):
+    with pytest.raises(TransformError, match=r"the reply is not JSON, which .*a needs"):
         transform(written).apply(answer(NOTHING))
 
 
@@ -149,9 +149,9 @@ def test_code_sees_null_where_there_is_no_json() -> None:
 @pytest.mark.parametrize(
     ("written", "fault"),
     [
-        ("$.a[", "is not a JSONPath: unexpected end of query"),
-        ("jmespath:a[", "is not a JMESPath: "),
-        ("jmespath:", "is not a JMESPath: "),
+        ("$.a[", "is not a valid JSONPath: unexpected end of query"),
+        ("jmespath:a[", "is not a valid JMESPath: "),
+        ("jmespath:", "is not a valid JMESPath: "),
         ("json.a +", "is not JavaScript: SyntaxError: "),
         ("file://read.js", "names a file that is not a Python file; "),
     ],
@@ -169,7 +169,7 @@ def test_javascript_without_its_engine_names_the_extra(monkeypatch: pytest.Monke
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: None if name == "quickjs" else find(name)
     )
-    engine_needed = "is JavaScript, for which an engine is needed: pip install 'trioeval[js]'"
+    engine_needed = "is JavaScript, which requires an engine: pip install 'trioeval[js]'"
     assert read_transform("json.a + 1") == engine_needed
     assert isinstance(read_transform("json.a"), MemberPath)
 

@@ -78,11 +78,11 @@ def test_a_webhook_is_sent_json_and_answers_with_json() -> None:
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        (as_json({"error": "full"}, 503), "the webhook answered with status 503"),
-        (Answer(302, b"", {"location": "/there"}), "the webhook answered with status 302"),
-        (Answer(200, b"<p>yes</p>"), "the webhook must answer with JSON, got: <p>yes</p>"),
-        (Answer(200, b""), "the webhook must answer with JSON, got"),
-        (Answer(200, b" " * (LARGEST + 1)), "the webhook did not answer"),
+        (as_json({"error": "full"}, 503), "the webhook returned status 503"),
+        (Answer(302, b"", {"location": "/there"}), "the webhook returned status 302"),
+        (Answer(200, b"<p>yes</p>"), "the webhook must return JSON, got: <p>yes</p>"),
+        (Answer(200, b""), "the webhook must return JSON, got"),
+        (Answer(200, b" " * (LARGEST + 1)), "the webhook is unreachable"),
     ],
 )
 def test_what_is_no_answer_is_an_error(answer: Answer, said: str) -> None:
@@ -93,7 +93,7 @@ def test_what_is_no_answer_is_an_error(answer: Answer, said: str) -> None:
 def test_a_webhook_that_is_silent_is_given_up() -> None:
     """After as long as the environment says."""
     said = posted(lambda _: None, {}, WEBHOOK_TIMEOUT="50")
-    assert said == "the webhook did not answer within 0.05 seconds (WEBHOOK_TIMEOUT)"
+    assert said == "the webhook did not reply within 0.05 seconds (WEBHOOK_TIMEOUT)"
 
 
 @pytest.mark.parametrize("milliseconds", ["", "soon", "0", "-1", "inf"])
@@ -112,5 +112,5 @@ def test_a_webhook_that_is_not_there_is_an_error() -> None:
         return str(caught.value)
 
     said = trio.run(main)
-    assert said.startswith("the webhook did not answer: ")
+    assert said.startswith("the webhook is unreachable: ")
     assert "secret" not in said

@@ -532,8 +532,8 @@ def test_a_copy_that_outlives_its_worker_is_not_waited_for(tmp_path: Path) -> No
     [
         ("raise ValueError('not today')", "ValueError: not today"),
         ("import no_such_module", "ModuleNotFoundError: No module named 'no_such_module'"),
-        ("call_api = 3", "TypeError: there is no function call_api in "),
-        ("x = 1", "TypeError: there is no function call_api in "),
+        ("call_api = 3", "TypeError: function call_api not found in "),
+        ("x = 1", "TypeError: function call_api not found in "),
         ("def call_api(:", "SyntaxError: "),
     ],
 )

@@ -28,6 +28,10 @@ MODEL = "claude-haiku-4-5"
 BASE = "https://api.anthropic.com/v1"
 SCHEMA = {"type": "object", "properties": {"sum": {"type": "integer"}}}
 FORMAT = {"type": "json_schema", "schema": SCHEMA}
+ADVICE_BY_KIND = {
+    **dict.fromkeys(("auth", "permission"), "check ANTHROPIC_API_KEY; "),
+    "not_found": "check apiBaseUrl and the model name; ",
+}
 THINKING = {"type": "enabled", "budget_tokens": 4000}
 
 TEXT = {"type": "text", "text": "It is four."}
@@ -167,7 +171,7 @@ WHOLES = (
     message(stop_reason="refusal", stop_details={"type": "refusal", "category": "cyber"}),
 )
 NO_MESSAGE = "malformed_reply: the reply is not a message"
-ONLY_SYSTEM = "it holds nothing but a system message"
+ONLY_SYSTEM = "it has only system messages"
 KEEP_ONE = "keep one of them"
 
 
@@ -283,7 +287,7 @@ MESSAGES = Vendor(
             {"thinking": {"type": "enabled", "budget_tokens": 2000}, "max_tokens": 2000},
             (
                 "max_tokens: must be above the budget_tokens of thinking (2000), got 2000 "
-                "(the answer is what is left)"
+                "(the rest is for the reply's text)"
             ),
         ),
     ),
@@ -302,7 +306,7 @@ MESSAGES = Vendor(
             [
                 Problem(
                     ".id",
-                    '"anthropic:messages:" names no model',
+                    '"anthropic:messages:" has no model name',
                     "write anthropic:messages:<model>",
                 )
             ],
@@ -322,7 +326,7 @@ MESSAGES = Vendor(
         mistake(
             "max_tokens",
             "must be above the budget_tokens of thinking (4000), got 4000",
-            "the answer is what is left",
+            "the rest is for the reply's text",
             thinking=THINKING,
             max_tokens=4000,
         ),
@@ -342,8 +346,8 @@ MESSAGES = Vendor(
         ),
         mistake(
             "passthrough.stream",
-            "whether a reply is streamed follows from what is measured",
-            'leave it out; metrics: ["ttft"] streams, and times the first token',
+            "streaming is decided by metrics",
+            'leave it out; metrics: ["ttft"] streams, and measures the time to the first token',
             passthrough={"stream": True},
         ),
         mistake(
@@ -416,7 +420,10 @@ MESSAGES = Vendor(
             Streamed(message(said("😀")), split_emoji()),
         ),
         errors=tuple(
-            (api_error(type_, f"Sorry {KEY}."), f"{kind}: HTTP 200 OK: Sorry [hidden].")
+            (
+                api_error(type_, f"Sorry {KEY}."),
+                f"{kind}: HTTP 200 OK: {ADVICE_BY_KIND.get(kind, '')}Sorry [hidden].",
+            )
             for type_, kind in (
                 ("overloaded_error", "overloaded"),
                 ("rate_limit_error", "rate_limited"),

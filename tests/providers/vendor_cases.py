@@ -220,5 +220,7 @@ def build_failure(adapter: Adapter, prompt: str, **options: Any) -> str:
 
 def no_key(variables: str) -> Problem:
     """What is reported where a key is missing."""
-    hint = f"set {variables} in the environment, or apiKey or apiKeyEnvar in the config"
-    return Problem(".config.apiKey", "there is no API key", hint)
+    hint = (
+        f"set {variables} in the environment or in a file given with --env-file, or config.apiKey"
+    )
+    return Problem(".config.apiKey", "this provider needs an API key", hint)

@@ -125,16 +125,16 @@ WHOLES = (
     generated({"finishReason": "SAFETY", "index": 0}),
     {"promptFeedback": {"blockReason": "SAFETY"}, "usageMetadata": USAGE, "responseId": "resp_1"},
 )
-NO_CANDIDATE = "empty_reply: the reply holds no candidate"
-NOT_GENERATED = "malformed_reply: the reply is not one of generateContent"
-NO_URI = "an image is not a data: URI; of others Gemini takes fileData alone"
+NO_CANDIDATE = "empty_reply: the reply has no candidate"
+NOT_GENERATED = "malformed_reply: the reply is not a generateContent reply"
+NO_URI = "an image must be a data: URI; Gemini accepts others only as fileData"
 FORMS = "write google:<model> or google:embedding:<model>"
 HI = {"contents": [{"role": "user", "parts": [{"text": "Hi"}]}]}
 
 
 def no_model(entry: str) -> Mistake:
-    """An id that names no model."""
-    return Mistake({}, [Problem(".id", f'"{entry}" is no model of Gemini', FORMS)], entry=entry)
+    """An id that has no model name."""
+    return Mistake({}, [Problem(".id", f'"{entry}" is not a valid Gemini id', FORMS)], entry=entry)
 
 
 def mistake(key: str, fault: str, hint: str | None = None, /, **config: Any) -> Mistake:
@@ -256,13 +256,13 @@ GENERATE = Vendor(
     unsendable=(
         (
             json.dumps([{"role": "system", "content": "Be brief."}]),
-            "it holds nothing but a system message",
+            "it has only system messages",
         ),
         (
             json.dumps([{"role": "user", "content": None}]),
             "a message has neither parts nor content that is text or a list",
         ),
-        (chat("user", 1), "a content holds something that is neither text nor an object"),
+        (chat("user", 1), "a content has a block that is neither text nor an object"),
         (chat("user", {"type": "image_url", "image_url": {"url": "https://a/b.png"}}), NO_URI),
         (chat("user", {"type": "image", "source": {"type": "url", "url": "https://a"}}), NO_URI),
     ),
@@ -284,13 +284,15 @@ GENERATE = Vendor(
                 Problem(
                     ".id",
                     "Vertex AI is not supported",
-                    f"write google:{MODEL}, with a key of the Gemini API",
+                    f"use google:{MODEL} with a key of the Gemini API",
                 )
             ],
             entry=f"vertex:{MODEL}",
         ),
         mistake(
-            "apiVersion", 'must be letters and digits, as v1beta, got "v1/x"', apiVersion="v1/x"
+            "apiVersion",
+            'must be letters and digits, such as v1beta, got "v1/x"',
+            apiVersion="v1/x",
         ),
         mistake(
             "topP",
@@ -301,14 +303,14 @@ GENERATE = Vendor(
         ),
         mistake(
             "tool_choice",
-            "toolConfig says it already",
+            "toolConfig sets it already",
             "keep one of them",
             toolConfig={"a": 1},
             tool_choice="auto",
         ),
         mistake(
             "passthrough.contents",
-            "the contents are those of the prompt",
+            "contents come from the prompt",
             "leave it out",
             passthrough={"contents": []},
         ),

@@ -254,19 +254,21 @@ CHAT = Vendor(
         (
             {"passthrough": {"stream": True}},
             (
-                "passthrough.stream: whether a reply is streamed follows from what is measured "
-                '(leave it out; metrics: ["ttft"] streams, and times the first token)'
+                "passthrough.stream: streaming is decided by metrics "
+                '(leave it out; metrics: ["ttft"] streams, and measures the time to the first token)'
             ),
         ),
     ),
     unsendable=(
         (
             '[{"role": "user"',
-            ("it begins like JSON and is not: Expecting ',' delimiter: line 1 column 17 (char 16)"),
+            (
+                "it starts like JSON but is not valid: Expecting ',' delimiter: line 1 column 17 (char 16)"
+            ),
         ),
     ),
     strangers=(
-        ({"choices": []}, "empty_reply: the reply holds no choice"),
+        ({"choices": []}, "empty_reply: the reply has no choice"),
         ({"id": "x"}, NO_CHAT),
         ({"choices": {}}, NO_CHAT),
         ({"choices": [{}]}, NO_CHAT),

@@ -201,7 +201,7 @@ RESPONSES = Vendor(
         ('[{"role": "user"}, {"a": 1}]', "messages[1] is not an object with a role"),
         (
             '[{"type": "x", "a": NaN}]',
-            "it begins like JSON and is not: NaN is not a JSON value",
+            "it starts like JSON but is not valid: NaN is not a valid JSON value",
         ),
     ),
     strangers=(
@@ -234,7 +234,7 @@ RESPONSES = Vendor(
             [
                 Problem(
                     ".config.metrics",
-                    "a response that is made in the background has no first token to wait for",
+                    "a response in the background has no time to the first token",
                     "leave metrics or background out",
                 )
             ],

@@ -47,9 +47,9 @@ def test_a_row_shows_status_reason_assertions_prompt_and_output_in_this_order() 
     """The reader who asks why a row failed finds the answer first."""
     lines = [line.rstrip() for line in seen(record_of()).splitlines()]
     assert lines[:3] == [
-        "test 0, column 0: word=hi",
+        "row 0 (word=hi)",
         "mine | say {{word}}",
-        "FAIL score 0.75, done, 0 ms, 5 tokens, 0.500000 US dollars, 1 call",
+        "FAIL score 0.75, done, 0 ms, 5 tokens, $0.5000, 1 call",
     ]
     titles = [line for line in lines if line and not line.startswith(" ")][3:]
     assert titles[:4] == [
@@ -117,7 +117,7 @@ def test_calls_and_judges_are_told() -> None:
         "provider",
         "12",
         "5",
-        "0.500000",
+        "$0.5000",
         "reply",
         "from",
         "the",

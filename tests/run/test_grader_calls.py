@@ -160,14 +160,14 @@ def test_a_judge_that_fails_is_an_error_and_no_verdict(kind: str) -> None:
 @pytest.mark.parametrize(
     ("reply", "told"),
     [
-        (Reply(output=" \n"), "said nothing"),
-        (Reply(output=None), "said nothing"),
+        (Reply(output=" \n"), "returned no text"),
+        (Reply(output=None), "returned no text"),
         (
             Reply(output="", finish_reason="length"),
-            "said nothing: it was cut off (finish reason length): raise max_tokens",
+            "returned no text: it was cut off (finish reason length): raise max_tokens",
         ),
-        (Reply(output="I am sorry", is_refusal=True), "refused to answer"),
-        (Reply(output="ye", finish_reason="content_filter"), "refused to answer"),
+        (Reply(output="I am sorry", is_refusal=True), "refused to reply"),
+        (Reply(output="ye", finish_reason="content_filter"), "refused to reply"),
     ],
 )
 def test_a_reply_without_an_answer_is_an_error_and_is_paid_for(reply: Reply, told: str) -> None:
@@ -257,7 +257,7 @@ def test_a_vector_that_failed_is_not_asked_for_by_others() -> None:
     """All who need it fail with it, whether they waited or come later."""
     row = row_of(LIKE, LIKE, LIKE, LIKE, judge=queue(Reply(output="no vector")))
     assert row.error == (
-        "assert[0] (is-like): the grader judge gave no vector, which is a list of numbers"
+        "assert[0] (is-like): the grader judge returned no vector, which is a list of numbers"
     )
     assert row.spent.calls == 1
 
@@ -369,9 +369,9 @@ def test_a_budget_that_judges_use_up_ends_the_run() -> None:
 
 def test_a_judge_that_a_shared_limit_refuses_is_an_error_of_the_row() -> None:
     """It is told who could not be asked and why, as of any other judge that fails."""
-    judge = {"id": "judge", "lane": {"quota": ["judges:tpm"]}}
+    judge = {"id": "judge", "lane": {"limits": ["judges:tpm"]}}
     limit = {"key": "judges:tpm", "kind": "rolling", "capacity": 1, "windowSeconds": 60}
-    row = row_of({**ASKS, "provider": judge}, quota={"limits": [limit]})
+    row = row_of({**ASKS, "provider": judge}, limits={"limits": [limit]})
     assert (row.status, row.output, row.verdict) == (Status.ERROR, "hello", None)
     assert row.error is not None
     assert "the grader judge failed: exceeds_capacity: " in row.error
@@ -420,7 +420,7 @@ def test_lanes_that_lack_that_of_a_judge_are_refused() -> None:
     lanes = make_lanes(
         prepare(suite_of({"type": "equals", "value": "x"}), providers={"mine": hello})
     )
-    with pytest.raises(PlanError, match=r"judges are asked on \['judge'\]"):
+    with pytest.raises(PlanError, match=r"judges need the lanes \['judge'\]"):
         trio.run(
             partial(trioeval.collect, suite, lanes=lanes, providers={"mine": hello, "judge": yes})
         )

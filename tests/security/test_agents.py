@@ -309,7 +309,7 @@ def test_a_marker_that_is_not_a_file_is_the_failure_of_the_agent(
     end = in_rig(settings("true"), tmp_path, work)
     assert (end.ending, end.gave_up, len(end.attempts)) == ("failed", "marker", 1)
     assert "DONE" in end.message
-    assert "a file there says `done`" in end.message
+    assert "a file there means `done`" in end.message
 
 
 def test_a_trap_in_the_place_of_a_file_is_not_read(tmp_path: Path, trap: str) -> None:

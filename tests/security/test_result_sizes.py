@@ -159,7 +159,7 @@ def test_a_cache_gives_nobody_more_than_their_bound(tmp_path: Path) -> None:
             await cache.reply(KEY, lambda: fetch("x" * 9 * BOUND), nullcontext)
         async with open_cache(tmp_path / "cache.db") as cache:
             for bound in (BOUND, BOUND):
-                with pytest.raises(ProviderError, match="larger than a reply may be"):
+                with pytest.raises(ProviderError, match="exceeds the size limit of replies"):
                     await cache.reply(KEY, lambda: fetch("never"), nullcontext, most_bytes=bound)
             assert (
                 len((await cache.reply(KEY, lambda: fetch("never"), nullcontext)).reply.output)

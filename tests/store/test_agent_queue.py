@@ -72,13 +72,13 @@ def test_where_nothing_stands_nothing_is_shown(
     """Nor in a database from before there were agents; one that is not there is an error."""
     path, old = tmp_path / "results.db", tmp_path / "old.db"
     assert queue(path)[0] == 2
-    assert "there is no database of runs here" in capsys.readouterr().err
+    assert "no database of runs; use --db" in capsys.readouterr().err
     open_database(path, RUNS).close()
     before = attrs.evolve(RUNS, migrations=MIGRATIONS[:2])
     open_database(old, before).close()
     for file in (path, old):
         assert queue(file)[0] == 0
-        told = "nothing stands in the line; only suites that set maxConcurrentRootTasks use it\n"
+        told = "the queue is empty; only suites with maxConcurrentRootTasks use it\n"
         assert capsys.readouterr().err == told
     with contextlib.closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("DROP TABLE owner")

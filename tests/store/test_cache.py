@@ -442,7 +442,7 @@ def test_a_damaged_entry_is_asked_for_again(tmp_path: Path) -> None:
     assert ask(path, again, told=told.append).reply.output == "yes"
     assert again.calls == 1
     [error] = told
-    said = "an entry of the cache of replies is damaged, and asked for again: its check sum is another one"
+    said = "an entry of the cache of replies is damaged; its call is made again: its checksum does not match"
     assert str(error) == f"{path}: {said}"
     assert ask(path, again).cached
 
@@ -505,7 +505,7 @@ def test_a_full_disk_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert run(path, use, told=told.append) == 60
     [error] = told
     said = "the cache of replies has no room left on its disk; make room, or name another file"
-    assert str(error) == f"{path}: {said} with CACHE_PATH, or go without it with --no-cache"
+    assert str(error) == f"{path}: {said} with CACHE_PATH, or disable it with --no-cache"
 
 
 def test_a_file_that_another_program_locks_is_a_warning(
@@ -692,7 +692,7 @@ def test_a_lane_lets_nobody_in_while_the_first_only_claim(tmp_path: Path, width:
 
         await until_idle(cache, path)
         plan = Plan.of(Job(index, "m", payload=index) for index in range(40))
-        lanes = Lanes([LaneSpec("m", width=width)])
+        lanes = Lanes([LaneSpec("m", max_concurrency=width)])
         outcomes = await collect(plan, perform, lanes=lanes, stop=stop)
         return sum(isinstance(one, Done) for one in outcomes)
 

@@ -102,7 +102,7 @@ def test_a_cache_that_is_not_there_is_not_made(tmp_path: Path) -> None:
     """All of them say so."""
     path = tmp_path / "c.db"
     for use in (read_contents, clear_cache, lambda it: list(export_entries(it))):
-        with pytest.raises(StoreError, match="there is no cache of replies here"):
+        with pytest.raises(StoreError, match="cache of replies not found"):
             use(path)
     assert not path.exists()
 

@@ -419,21 +419,24 @@ def test_a_store_of_version_1_is_brought_up_to_date(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "told"),
     [
-        ("UPDATE cell SET made = '{' WHERE producer = 'a'", "what a made of group 0 is damaged ("),
+        (
+            "UPDATE cell SET made = '{' WHERE producer = 'a'",
+            "the result of a for group 0 is damaged (",
+        ),
         (
             "UPDATE cell SET made = x'00' WHERE producer = 'a'",
-            "what a made of group 0 is damaged (",
+            "the result of a for group 0 is damaged (",
         ),
-        ("UPDATE cell SET made = '[]'", "what a made of group 0 is damaged ("),
+        ("UPDATE cell SET made = '[]'", "the result of a for group 0 is damaged ("),
         (
             "UPDATE dataset SET grouping = '{}'",
-            "what was written down of the dataset cannot be read (",
+            "the stored facts of the dataset cannot be read (",
         ),
         (
             """UPDATE dataset SET grouping = '{"size":0,"targets":[1]}'""",
-            "what was written down of the dataset cannot be read (groups have at least 1 row, not 0)",
+            "the stored facts of the dataset cannot be read (groups have at least 1 row, not 0)",
         ),
-        ("DROP TABLE cell", "what was made of group 0 cannot be read (no such table: cell)"),
+        ("DROP TABLE cell", "the stored cells of group 0 cannot be read (no such table: cell)"),
     ],
 )
 def test_what_is_damaged_is_told_once_and_made_again(
@@ -566,8 +569,8 @@ def test_what_cannot_be_kept_is_told_once(tmp_path: Path) -> None:
             dataset.made(record)
 
     _, told = execute(path, write, keys={TASK: [key]})
-    why = "what a made is not written down: it holds a secret"
-    then = "a later execution makes it again, and so everything like it"
+    why = "the result of a is not stored: it contains a secret"
+    then = "a later execution makes it again, and so all others of this kind"
     assert told == [f"{path}: task {TASK}: {why}; {then}"]
 
     def find(dataset: DatasetJournal) -> None:

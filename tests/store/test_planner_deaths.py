@@ -146,7 +146,7 @@ ODD_OWNERS = [
     ("heartbeat_s = 'odd'", "when it was seen cannot be read ('odd')"),
     ("heartbeat_s = x'ff'", r"when it was seen cannot be read (b'\xff')"),
     ("host = x'ff'", r"its host cannot be read (b'\xff')"),
-    ("id = x'ff'", r"program b'\xff' of the line of agents: its id cannot be read"),
+    ("id = x'ff'", r"program b'\xff' of the queue of agents: its id cannot be read"),
 ]
 
 

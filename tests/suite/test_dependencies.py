@@ -39,10 +39,10 @@ def test_ag_70_names_are_split_trimmed_and_said_once() -> None:
     ("said", "problem"),
     [
         ("a, t", "'t' cannot depend on itself"),
-        ("../a", "'../a' is no name to depend on"),
-        ("a/b", "'a/b' is no name to depend on"),
-        ("a\\b", r"is no name to depend on: leave out '/', '\' and '..'"),
-        ("..", "'..' is no name"),
+        ("../a", "'../a' is not a valid name"),
+        ("a/b", "'a/b' is not a valid name"),
+        ("a\\b", r"is not a valid name: remove '/', '\' and '..'"),
+        ("..", "'..' is not a valid name"),
     ],
 )
 def test_ag_70_itself_and_paths_are_refused(said: str, problem: str) -> None:
@@ -63,7 +63,7 @@ def test_ag_71_a_circle_is_told_in_an_order_that_is_always_the_same() -> None:
 
 def test_names_of_a_graph_are_different() -> None:
     """The one that is there twice is named."""
-    with pytest.raises(UsageError, match="'a' is there twice"):
+    with pytest.raises(UsageError, match="'a' occurs twice"):
         Tracker.of([needs("a"), needs("b"), needs("a")])
 
 

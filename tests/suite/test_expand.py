@@ -218,7 +218,7 @@ def test_more_steps_than_can_be_counted_are_refused() -> None:
     with pytest.raises(PlanError) as caught:
         expand(parse_suite({**entry, "evaluateOptions": {"repeat": sys.maxsize + 1}}))
     assert str(caught.value) == (
-        "the suite stands for 9223372036854775808 rows, more than can be counted"
+        "the suite expands to 9223372036854775808 rows, more than can be counted"
     )
 
 

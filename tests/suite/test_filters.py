@@ -198,7 +198,7 @@ def test_equal_variables_have_one_key(variables: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("3:1", "--filter-range begins behind its end, got '3:1'"),
+        ("3:1", "--filter-range begins after its end, got '3:1'"),
         *(
             (text, f"--filter-range must be a:b, a: or :b in whole numbers from 0, got {text!r}")
             for text in ("a:b", ":", "", "5", "-1:2", "1:2:3", "1.5:2", "٣:٤")
@@ -226,7 +226,9 @@ def test_ranges_and_pairs_are_read() -> None:
 def test_patterns_are_those_of_javascript() -> None:
     """And a bad one is refused."""
     assert read_pattern(r"(?<a>\d)$", "x").search("a1")
-    with pytest.raises(UsageError, match=r"^--filter-pattern '\(' is no regular expression: "):
+    with pytest.raises(
+        UsageError, match=r"^--filter-pattern '\(' is not a valid regular expression: "
+    ):
         read_pattern("(", "--filter-pattern")
 
 

@@ -96,16 +96,16 @@ def test_all_mistakes_of_a_small_file_are_told_with_their_lines(tmp_path: Path) 
             file,
             (3, 2),
             (),
-            "not JSON: expecting property name enclosed in double quotes",
+            'single quotes are not allowed in JSON: write double quotes, "…"',
         ),
         (file, (4, 1), (), "a test must be an object, got a list"),
-        (file, (5, 1), (), 'the key "a" stands twice in one object'),
+        (file, (5, 1), (), 'duplicate key "a"'),
         (file, (6, 1), ("vars", "a"), "must be a finite number, got Infinity"),
         (
             file,
             (7, 1),
             ("vars", "a"),
-            'half of a surrogate pair is no character, in the text "\\ud800"',
+            'a lone surrogate is not a valid character, in the text "\\ud800"',
         ),
         (file, (9, 1), (), "nested too deeply"),
     ]
@@ -143,8 +143,8 @@ def test_a_wrong_line_of_a_large_file_is_a_fault_when_it_is_looked_at(
     file = tmp_path / "t.jsonl"
     assert [test.fault for test in tests[-3:]] == [
         (
-            f"{file}:{MANY + 1}:2: $: not JSON: expecting property name enclosed in double quotes\n"
-            "  write one object a line"
+            f"{file}:{MANY + 1}:2: $: single quotes are not allowed in JSON: "
+            'write double quotes, "…"'
         ),
         f"{file}:{MANY + 2}:1: $.vars.q: a bad value",
         f"{file}:{MANY + 4}:14: $: not JSON: extra data\n  write one object a line",
@@ -175,7 +175,7 @@ def test_a_line_that_names_a_file_is_read_at_once_whatever_the_name(
     tests = large(f'{space}"extra.yaml"', {"vars": {"q": "c"}})
     assert list(tests.irregular) == [MANY]
     assert tests[MANY].vars == {"q": ["a", "b"]}
-    with pytest.raises(MistakenError, match=re.escape('there is no file "file://none.yaml"')):
+    with pytest.raises(MistakenError, match=re.escape('file not found: "file://none.yaml"')):
         large(f'{space}"none.yaml"')
 
 

@@ -164,9 +164,9 @@ def test_a_file_inside_a_document_must_be_there(tmp_path: Path) -> None:
     """A message must not be the name of a file."""
     (tmp_path / "note.txt").write_text("a")
     (tmp_path / "p.json").write_text('[{"role": "user", "content": "file://nots.txt"}]')
-    rule = f"paths in a file of prompts count from the suite's folder, {tmp_path}"
+    rule = f"paths in a file of prompts are relative to the suite's folder, {tmp_path}"
     hint = f'did you mean "note.txt"?; {rule}'
-    assert refused("p.json", tmp_path) == [('there is no file "file://nots.txt"', hint)]
+    assert refused("p.json", tmp_path) == [('file not found: "file://nots.txt"', hint)]
 
 
 def test_all_files_that_are_missing_in_a_document_are_told_where_they_are_named(
@@ -179,7 +179,7 @@ def test_all_files_that_are_missing_in_a_document_are_told_where_they_are_named(
     file.write_text("- role: system\n  content: file://sys.txt\n- content: [file://../x.txt]\n")
     with pytest.raises(MistakenError) as caught:
         read("file://d/p.yaml", tmp_path)
-    rule = f"paths in a file of prompts count from the suite's folder, {tmp_path}"
+    rule = f"paths in a file of prompts are relative to the suite's folder, {tmp_path}"
     assert [(part.file, part.place, part.at, part.hint) for part in caught.value.parts] == [
         (file, (2, 12), (0, "content"), rule),
         (file, (3, 13), (1, "content", 0), f"allow it with --allow-outside; {rule}"),
@@ -257,23 +257,23 @@ def test_prompts_of_one_file_have_ids_that_begin_with_the_given_one(tmp_path: Pa
 @pytest.mark.parametrize(
     ("entry", "told"),
     [
-        ("file://prompt.txt", ('there is no file "prompt.txt"', 'did you mean "prompts.txt"?')),
-        ("prompt.txt", ('there is no file "prompt.txt"', 'did you mean "prompts.txt"?')),
+        ("file://prompt.txt", ('file not found: "prompt.txt"', 'did you mean "prompts.txt"?')),
+        ("prompt.txt", ('file not found: "prompt.txt"', 'did you mean "prompts.txt"?')),
         ("file://no/*.txt", ("no file matches", "check the pattern")),
         ("no/*.txt", ("no file matches", "check the pattern")),
         ("file://../secret.txt", ('"../secret.txt" is outside', "allow it with --allow-outside")),
         ("file://f.js:g", ('"f.js" is JavaScript', "write file://<file>.py:<function>")),
-        ("file://data.bin", ('"data.bin" is no file of prompts', "use one of .csv")),
-        ("file://empty.txt", ('there are no prompts in "empty.txt"', None)),
-        ("file://other.csv", ('there are no prompts in "other.csv"', "needs a column")),
+        ("file://data.bin", ('"data.bin" is not a file of prompts', "use one of .csv")),
+        ("file://empty.txt", ('no prompts in "empty.txt"', None)),
+        ("file://other.csv", ('no prompts in "other.csv"', "needs a column")),
         ("file://bad.py:f", ('"bad.py" is not Python: ', None)),
         (
             "file://nul.py:f",
             ('"nul.py" is not Python: source code string cannot contain null bytes', None),
         ),
-        ("file://empty.json", ('there are no prompts in "empty.json"', None)),
-        ("file://.hidden", ('".hidden" is no file of prompts', "use one of .csv")),
-        ("file://good.py:gt", ('there is no function "gt" in "good.py"', 'did you mean "get"?')),
+        ("file://empty.json", ('no prompts in "empty.json"', None)),
+        ("file://.hidden", ('".hidden" is not a file of prompts', "use one of .csv")),
+        ("file://good.py:gt", ('function "gt" not found in "good.py"', 'did you mean "get"?')),
         ("file://latin.txt", ("byte 1 (0xe4) is not UTF-8", "save the file as UTF-8")),
     ],
 )

@@ -121,7 +121,7 @@ def test_methods_that_need_no_object_are_called_by_their_class(around: Around) -
     assert call(around, "Made.late") == "Made"
     assert call(around, "Made.Inner.tests") == []
     assert told(around, "Made.nothing")[0].startswith(
-        'Made.nothing of "mine.py" failed: TypeError: there is no function Made.nothing; known are'
+        'Made.nothing of "mine.py" failed: TypeError: function Made.nothing not found; known are'
     )
     assert "missing 1 required positional argument: 'self'" in told(around, "Made.bound")[0]
 
@@ -179,7 +179,7 @@ def test_many_calls_take_one_process(around: Around) -> None:
         ),
         ("leave", "ended without an answer, with exit code 3", None),
         ("odd", "failed: TypeError: the result must be JSON, got set: {1, 2}", None),
-        ("nothing", "failed: TypeError: there is no function nothing; known are add, fail,", None),
+        ("nothing", "failed: TypeError: function nothing not found; known are add, fail,", None),
     ],
 )
 def test_a_function_that_gives_no_value_is_told(
@@ -279,16 +279,16 @@ def test_a_file_without_a_function_has_get_transform(around: Around) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("null", "transformVars must give an object of variables, got null"),
-        ("vars.name", 'transformVars must give an object of variables, got the text "a"'),
+        ("null", "transformVars must return an object of variables, got null"),
+        ("vars.name", 'transformVars must return an object of variables, got the text "a"'),
         ("vars.x.y", "transformVars fails: TypeError"),
         ("vars.", '"vars." is not JavaScript: SyntaxError'),
         ("python: vars[", '"vars[" is not Python: '),
         ("python: 1/0", '"1/0" failed: ZeroDivisionError: division by zero'),
-        ("file://no.py", 'there is no file "no.py"'),
-        ("file://mine.py:nothing", 'there is no function "nothing" in "mine.py"'),
-        ("file://mine.py:Made.mane", 'there is no function "Made.mane" in "mine.py"'),
-        ("file://notes.txt", '"file://notes.txt" is no code that can be run'),
+        ("file://no.py", 'file not found: "no.py"'),
+        ("file://mine.py:nothing", 'function "nothing" not found in "mine.py"'),
+        ("file://mine.py:Made.mane", 'function "Made.mane" not found in "mine.py"'),
+        ("file://notes.txt", '"file://notes.txt" is not code that can be run'),
     ],
 )
 def test_code_that_gives_no_variables_is_told(around: Around, text: str, message: str) -> None:
@@ -328,12 +328,12 @@ def test_everything_that_is_wrong_with_filters_is_told(around: Around) -> None:
     assert [(part.at, part.message, part.hint) for part in caught.value.parts] == [
         (
             ("a",),
-            'filters are functions in Python files, and "f.js" is none',
+            'filters are functions in Python files, got "f.js"',
             "write a file that has def a(value)",
         ),
-        (("shuot",), 'there is no function "shuot" in "two.py"', 'did you mean "shout"?'),
+        (("shuot",), 'function "shuot" not found in "two.py"', 'did you mean "shout"?'),
         (("c",), "must be the path of a Python file, got 3", None),
-        (("d",), 'there is no file "no.py"', 'did you mean "two.py"?'),
+        (("d",), 'file not found: "no.py"', 'did you mean "two.py"?'),
         (("e",), '"bad.py" cannot be loaded: ZeroDivisionError: division by zero', None),
     ]
 
@@ -377,7 +377,7 @@ def test_nothing_is_started_any_more_when_loading_is_given_up(around: Around) ->
     thread.join(timeout=60)
     assert found == [
         'hang of "mine.py" ended without an answer, with exit code -9',
-        "loading was given up",
+        "loading was cancelled",
     ]
     assert not _is_alive(child)
     assert call(around, "add", 1) == 2

@@ -69,8 +69,8 @@ def test_so_are_links_to_them_and_files_that_there_are_not(folder: Path) -> None
     with pytest.raises(SuiteError) as caught:
         load_suite(suite(folder, giving("file://link.txt"), giving("file://c.txt"), "({env: 1})"))
     assert [problem.message for problem in caught.value.problems] == [
-        f'transformVars gives "file://link.txt" is outside of the suite\'s folder {folder}',
-        'transformVars gives there is no file "file://c.txt"',
+        f'in variables of transformVars: "file://link.txt" is outside of the suite\'s folder {folder}',
+        'in variables of transformVars: file not found: "file://c.txt"',
     ]
 
 

@@ -52,10 +52,8 @@ def test_using_an_undefined_variable_is_an_error_that_names_it(text: str) -> Non
 
 
 def test_the_message_suggests_what_was_meant() -> None:
-    """Or says that there is nothing."""
-    assert refused("{{ nme }}") == (
-        f'{{{{ nme }}}} is not defined; the test has {NAMES}; did you mean "name"?'
-    )
+    """The nearest variable, or else the list of all."""
+    assert refused("{{ nme }}") == '{{ nme }} is not defined; did you mean "name"?'
     assert refused("{{ x }}", {}) == "{{ x }} is not defined; the test has no variables"
 
 

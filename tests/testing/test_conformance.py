@@ -144,7 +144,7 @@ def test_all_broken_laws_are_told_with_the_smallest_scenario_of_each() -> None:
             "HONEST is broken: job 1 was emitted with None, after request 1 of job 1 on lane a"
             " (0.25 to 0.5, returned)"
         ),
-        "  lane a: width 1",
+        "  lane a: max concurrency 1",
         "  job 0 on a: 0.25 s",
         "  job 1 on a: 0.25 s",
         "  timeline:",
@@ -157,7 +157,7 @@ def test_all_broken_laws_are_told_with_the_smallest_scenario_of_each() -> None:
     found = broken_laws(lambda: Careful("one start too many"), laws=("LEAK", "EAGER", "PACE"))
     assert [str(breach).splitlines()[1:4] for breach in found.values()] == [
         [
-            "  lane a: width 1, 120 rpm with a burst of 1",
+            "  lane a: max concurrency 1, 120 rpm with a burst of 1",
             "  job 0 on a: 0.25 s",
             "  job 1 on a: 0.25 s",
         ]
@@ -172,7 +172,7 @@ def test_a_limiter_that_rests_in_its_slot_is_shown_doing_so() -> None:
             "SLOT is broken: job 0 kept its slot from 0.3125 to 0.5625, in no call; request 1 of job 1"
             " on lane a (0.875 to 1.125, returned) could have started at 0.3125"
         ),
-        "  lane a: width 1, retries: 3",
+        "  lane a: max concurrency 1, retries: 3",
         "  job 0 on a: 0.3125 s, then transient; again: 0.3125 s",
         "  job 1 on a: 0.25 s",
         "  timeline:",
@@ -192,7 +192,7 @@ def test_a_scheduler_that_hangs_is_told_from_one_that_raises() -> None:
     assert found["TOTAL"].message.startswith("TOTAL is broken: the scheduler failed: it had not")
     found = broken_laws(lambda: fan_out_and_collect, laws=["TOTAL"], unsupported=CAPABILITIES)
     assert found["TOTAL"].message.splitlines()[0] == (
-        "TOTAL is broken: the scheduler failed: it raised CallError: job 0 was to fail"
+        "TOTAL is broken: the scheduler failed: it raised CallError: job 0 was configured to fail"
     )
 
 
@@ -236,7 +236,7 @@ def test_an_argument_that_the_scheduler_does_not_take_is_named_before_any_run() 
     with pytest.raises(UsageError) as caught:
         check_scheduler(lambda: fan_out)
     assert str(caught.value) == (
-        "the scheduler takes no argument deadline and no stop: add it, or declare"
+        "the scheduler does not accept the argument deadline and the argument stop: add it, or declare"
         " unsupported=['deadline', 'stop']"
     )
 
@@ -334,6 +334,6 @@ def test_a_broken_pace_is_told_with_its_smallest_example() -> None:
     assert str(caught.value).splitlines()[:4] == [
         "broken rules: RATE, LONG_RUN",
         "",
-        "RATE is broken: asked at 0.0, start 1 may be at 0.0, right is 1.0; before: [0.0]",
+        "RATE is broken: at 0.0, start 1 is allowed at 0.0, expected 1.0; before: [0.0]",
         "  PaceLimits(rpm=60.0, burst=1, min_gap=0.0), waits [0.0, 0.0]",
     ]

@@ -1,7 +1,7 @@
-"""The attempts of one case: those that earlier executions of the run have made, and those that are made now.
+"""The attempts of one case: those of earlier executions of the run, and those of this one.
 
-An attempt is written down in the step in which it is over, as the reply to a question that has its number.
-So an execution that goes on finds how many there were, and makes none of them again.
+An attempt is recorded in the step in which it ends, as the reply to a call that includes its number. So a
+resumed execution finds the number of attempts, and repeats none of them.
 """
 
 import hashlib
@@ -16,65 +16,65 @@ import trio
 
 from trioeval.agent.bus.reading import read_parts
 from trioeval.agent.loop import LoopEnd, LoopEnding, end_message
-from trioeval.agent.open import CasePosts
+from trioeval.agent.open import CasePoster
 from trioeval.agent.protocols import Attempts
-from trioeval.agent.restarts import Attempt, AttemptEnd, AttemptFailure, cost_of, counted
+from trioeval.agent.restarts import Attempt, AttemptEnd, AttemptFailure, attempts_text, cost_of
 from trioeval.agent.workspace import open_plain
 from trioeval.errors import BusError
-from trioeval.evaluation.answerer import ComeTo
+from trioeval.evaluation.answerer import OnProgress
 from trioeval.evaluation.prompt import Asked
 from trioeval.evaluation.provider_calls import Asker, Inquiry
 from trioeval.providers import Reply, Request, Usage
 from trioeval.providers.programs.exec import Tail
 from trioeval.suite.expand import Step
 
-# What a program writes, taken off its pipe and kept in a file, up to a limit.
+# The output of a program, read from its pipe and stored in a file, up to a limit.
 #
-# Pipes and not the files themselves: a script that writes to `/dev/stderr` would empty the file, and a file
-# has no limit. So somebody has to read for as long as anything holds the pipe; nobody is ever made to wait,
-# because what is over the limit is read and forgotten.
+# Pipes and not the files themselves: a script that writes to `/dev/stderr` would truncate the file, and a
+# file has no limit. So the pipe must be read for as long as a process holds it; the processes are never
+# blocked, because output over the limit is read and discarded.
 
 
-LAST_WORDS = 1.0
-"""Seconds in which what a program wrote is read when all of it has ended."""
+DRAIN_SECONDS = 1.0
+"""Seconds for reading the rest of a program's output after all of its processes have ended."""
 
 
 @attrs.define(eq=False)
 class AttemptLog:
-    """A file that takes what was written behind what is there already; obtained from `open_log` only.
+    """A file to which the output of a program is appended; obtained from `open_log` only.
 
-    It takes it off a pipe until nobody holds the other end.
+    The output is read from a pipe until no process holds the other end.
     """
 
     path: Path
     start: int
-    """Bytes that were there before."""
+    """Bytes that the file had before."""
     limit: int
-    """Bytes that are kept, ≥ 1."""
+    """Maximum number of stored bytes, ≥ 1."""
     _descriptor: int = attrs.field(repr=False)
     tail: Tail = attrs.field(repr=False, factory=Tail)
-    """The end of what was written, kept or not."""
+    """The end of the output, stored or not."""
     kept: int = attrs.field(init=False, default=0)
-    """Bytes of what was written that are in the file."""
+    """Number of stored bytes of the output."""
     is_cut: bool = attrs.field(init=False, default=False)
-    """Whether more was written than is kept."""
+    """True if the output exceeded the limit."""
     fault: str | None = attrs.field(init=False, default=None)
-    """Why it could not be written on."""
+    """The reason why the file could not be written."""
     pipe: trio.lowlevel.FdStream = attrs.field(init=False, repr=False)
-    """What `pump` takes from."""
+    """The pipe that `pump` reads."""
     _taken: int = attrs.field(init=False, default=0)
     _more: trio.Event = attrs.field(init=False, repr=False, factory=trio.Event)
-    """Set, and replaced, when something was taken."""
+    """Set, and replaced, after each read."""
     _at_end: bool = attrs.field(init=False, default=False)
-    """Whether nothing more comes; the stream is closed, or will be at once."""
+    """True if no more output can arrive; the stream is closed, or about to be."""
     _over: trio.Event = attrs.field(init=False, repr=False, factory=trio.Event)
     _scope: trio.CancelScope = attrs.field(
         init=False, repr=False, factory=lambda: trio.CancelScope(shield=True)
     )
-    """What is written while the program is ended is wanted most. `bound` ends it."""
+    """Shielded, because the output during the program's end matters most. `bound` ends it."""
 
     def feed(self, part: bytes) -> None:
-        """Keep what was written now. Blocks on the file for a moment; never raises."""
+        """Store a part of the output. Blocks briefly on the file; never raises."""
         self.tail.feed(part)
         if self.is_cut or self.fault is not None:
             return
@@ -89,8 +89,8 @@ class AttemptLog:
         try:
             while done < len(part):
                 done += os.write(self._descriptor, part[done:])
-        except OSError as error:  # a full disk: the program goes on all the same
-            self.fault = f"{self.path} cannot be written on: {error.strerror}"
+        except OSError as error:  # a full disk, for example: the program continues anyway
+            self.fault = f"{self.path} cannot be written: {error.strerror}"
         return done
 
     def close(self) -> None:
@@ -98,7 +98,7 @@ class AttemptLog:
         os.close(self._descriptor)
 
     async def pump(self) -> None:
-        """Take everything, until the pipe ends; then close both."""
+        """Read everything, until the pipe ends; then close both."""
         try:
             with self._scope:
                 async with self.pipe:
@@ -118,7 +118,7 @@ class AttemptLog:
             self._tell()
 
     async def catch_up(self) -> None:
-        """Return when everything that was written before this call is taken. A checkpoint."""
+        """Wait until everything that was written before this call is read. A checkpoint."""
         await trio.lowlevel.checkpoint()
         if self._at_end:
             return
@@ -127,11 +127,11 @@ class AttemptLog:
             await self._more.wait()
 
     def bound(self) -> None:
-        """End soon, whoever holds the pipe: of a program all of which has ended, as far as can be seen."""
-        self._scope.deadline = min(self._scope.deadline, trio.current_time() + LAST_WORDS)
+        """Set a deadline for the pipe, used when all known processes of the program have ended."""
+        self._scope.deadline = min(self._scope.deadline, trio.current_time() + DRAIN_SECONDS)
 
     async def finish(self) -> None:
-        """Return when the pipe has ended, soon, as for `bound`. A checkpoint."""
+        """Wait until the pipe has ended, with the deadline of `bound`. A checkpoint."""
         self.bound()
         await self._over.wait()
 
@@ -141,12 +141,12 @@ class AttemptLog:
 
 
 def open_log(path: Path, limit: int, secrets: Sequence[str] = ()) -> AttemptLog:
-    """Open the log of an attempt; what one that was cut off has written there is kept.
+    """Open the log of an attempt; the output of an interrupted attempt in it is kept.
 
     Args:
-        path: Where it is; its folder is there.
-        limit: Bytes that are kept, ≥ 1.
-        secrets: What its tail does not show, longest first.
+        path: Its path, in an existing folder.
+        limit: Maximum number of stored bytes, ≥ 1.
+        secrets: Texts that its tail hides, longest first.
     """
     descriptor = open_plain(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     tail = Tail(secrets=secrets)
@@ -154,7 +154,7 @@ def open_log(path: Path, limit: int, secrets: Sequence[str] = ()) -> AttemptLog:
 
 
 def _waiting_in(descriptor: int) -> int:
-    """Bytes in a pipe that nobody has taken yet."""
+    """Return the number of unread bytes in a pipe."""
     from fcntl import ioctl  # noqa: PLC0415 - not on Windows
     from termios import FIONREAD  # noqa: PLC0415
 
@@ -162,17 +162,17 @@ def _waiting_in(descriptor: int) -> int:
     return int(number)
 
 
-# How an attempt ended, as the reply that is written down, and back.
+# Conversion of an attempt's end to the reply that is recorded, and back.
 
 
 _KEY, _AGENT = "attempt", "agent"
 _CUT: LoopEnding = "interrupted"
 _ROW_ENDS = frozenset({"failed", "timed_out"})
-"""How a row may end although its agent has not: what is in the place of its marker is none, or time is up."""
+"""Outcomes that a row may have although its agent was not finished: an invalid marker, or a timeout."""
 
 
 def reply_of(end: AttemptEnd, *, spent: bool) -> Reply:
-    """What is written down of an attempt; what it used only if that is not with its single calls already."""
+    """Return the record of an attempt, with its usage if its calls are not recorded separately."""
     failure = end.failure
     told = {
         "failure": None if failure is None else {"kind": failure.kind, "message": failure.message},
@@ -188,7 +188,7 @@ def reply_of(end: AttemptEnd, *, spent: bool) -> Reply:
 
 
 def end_of(reply: Reply) -> AttemptEnd | None:
-    """How the attempt ended; None of what was not written by `reply_of`."""
+    """Return the end of an attempt; None for a reply that `reply_of` did not make."""
     told = reply.metadata.get(_KEY)
     if not isinstance(told, Mapping):
         return None
@@ -205,13 +205,13 @@ def end_of(reply: Reply) -> AttemptEnd | None:
     )
 
 
-def spent_by(ends: Sequence[AttemptEnd]) -> tuple[Usage, float | None]:
-    """What attempts have used together."""
+def total_usage(ends: Sequence[AttemptEnd]) -> tuple[Usage, float | None]:
+    """Return the total usage of attempts."""
     return Usage.sum(end.usage for end in ends), cost_of(end.cost for end in ends)
 
 
 def attempts_json(ends: Sequence[AttemptEnd], first: int = 0) -> list[dict[str, Any]]:
-    """What rows tell of attempts."""
+    """Return the JSON data about attempts in rows."""
     return [
         {
             "number": number,
@@ -228,8 +228,8 @@ def attempts_json(ends: Sequence[AttemptEnd], first: int = 0) -> list[dict[str, 
 
 
 def answer_of(ended: LoopEnd, about: dict[str, Any]) -> Reply:
-    """What a case comes to: the output of its last attempt, and what all of them used."""
-    usage, cost = spent_by(ended.attempts)
+    """Return the reply of a case: the output of its last attempt, and the usage of all of them."""
+    usage, cost = total_usage(ended.attempts)
     told = {
         **about,
         "outcome": ended.ending,
@@ -242,15 +242,15 @@ def answer_of(ended: LoopEnd, about: dict[str, Any]) -> Reply:
     return Reply(output=output, usage=usage, cost=cost, metadata={_AGENT: told})
 
 
-def attempts_told(reply: Reply | None) -> int:
-    """How many attempts are told with what a case has come to."""
+def reported_attempts(reply: Reply | None) -> int:
+    """Return the number of attempts in the reply of a case."""
     told = None if reply is None else reply.metadata.get(_AGENT)
     return len(told["attempts"]) if isinstance(told, Mapping) else 0
 
 
 def with_cut_attempt(reply: Reply | None, end: AttemptEnd) -> Reply:
-    """What a case has come to, with an attempt behind all others that was cut off."""
-    number = attempts_told(reply)
+    """Return the reply of a case with an additional attempt that was interrupted."""
+    number = reported_attempts(reply)
     if reply is None:
         message = f"{_CUT} in attempt {number}"
         reply = answer_of(LoopEnd(ending=_CUT, message=message, attempts=()), {})
@@ -264,12 +264,12 @@ def with_cut_attempt(reply: Reply | None, end: AttemptEnd) -> Reply:
     )
 
 
-def ended_as(reply: Reply, outcome: str) -> Reply:
-    """What a case has come to whose row ended otherwise than its agent: what is told says so too.
+def with_row_outcome(reply: Reply, outcome: str) -> Reply:
+    """Return the reply of a case, adjusted if its row has another outcome than its agent.
 
     Args:
-        reply: What is known of the case; of one that did not come to its end what it came to so far.
-        outcome: Of the row.
+        reply: The reply of the case; for an unfinished case the intermediate one.
+        outcome: The outcome of the row.
 
     Example:
         >>> so_far = {"outcome": "interrupted", "message": "interrupted after 2 attempts"}
@@ -290,20 +290,20 @@ _RUN_ID = "runId"
 
 @attrs.define(eq=False, kw_only=True)
 class RecordedAttempts(Attempts):
-    """The attempts of one case of a task, as the journal of the run has them."""
+    """The attempts of one case of a task, as recorded in the journal of the run."""
 
     asker: Asker
     step: Step
     asked: Asked
-    told: ComeTo
+    told: OnProgress
     is_model: bool
-    """Whether what it uses is written down with its single calls."""
-    post: CasePosts
-    """Told whose messages they are."""
+    """True if its usage is recorded with its single calls."""
+    post: CasePoster
+    """Gets the run id under which messages are posted."""
     is_resumed: bool = False
-    """Whether the first attempt of this execution was begun before."""
+    """True if the first attempt of this execution was started before."""
     earlier: Sequence[AttemptEnd] = attrs.field(init=False)
-    """Those of earlier executions."""
+    """The attempts of earlier executions."""
 
     @earlier.default
     def _find_earlier(self) -> Sequence[AttemptEnd]:
@@ -321,7 +321,7 @@ class RecordedAttempts(Attempts):
 
     @property
     def digest(self) -> str:
-        """What tells the case from another one, wherever it stands; blank where nobody will ask."""
+        """Identifies the case independently of its position; blank without a journal."""
         key = self._inquiry(0).key
         if key is None:
             return ""
@@ -329,14 +329,14 @@ class RecordedAttempts(Attempts):
         return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
     def begin(self) -> Attempt:
-        """The next attempt; messages are told in its name from now on."""
+        """Start the next attempt; messages are posted under its run id from now on."""
         attempt = super().begin()
         self.post.run_id = attempt.run_id
         is_resumed = self.is_resumed and attempt.number == len(self.earlier)
         return attrs.evolve(attempt, is_resumed=is_resumed)
 
     def ended(self, attempt: Attempt, end: AttemptEnd) -> None:
-        """Record how an attempt ended, as a reply."""
+        """Record the end of an attempt, as a reply."""
         own = {_RUN_ID: attempt.run_id}
         if attempt.previous_run_id is not None:
             own["previousRunId"] = attempt.previous_run_id
@@ -347,7 +347,7 @@ class RecordedAttempts(Attempts):
         self.tell()
 
     async def tell_lost_end(self, bus: Path) -> None:
-        """Tell the end of the last attempt that a bus tells the start of, if a kill kept it back."""
+        """Post the end of the last started attempt on a bus if it is missing there after a kill."""
         try:
             run = await trio.to_thread.run_sync(_unended, bus)
         except BusError as error:
@@ -364,15 +364,15 @@ class RecordedAttempts(Attempts):
             await self.post(*end_message(number, run, self.ends[number].failure))
 
     def tell(self) -> None:
-        """Tell what the case has come to so far."""
-        message = f"interrupted after {counted(len(self.ends))}"
+        """Report the intermediate reply of the case."""
+        message = f"interrupted after {attempts_text(len(self.ends))}"
         so_far = LoopEnd(ending="interrupted", message=message, attempts=tuple(self.ends))
         latency_ms = sum(end.duration_s for end in self.ends) * 1000
         self.told(answer_of(so_far, {}), latency_ms, self.recalled)
 
     @property
     def recalled(self) -> int:
-        """Requests that earlier executions have made."""
+        """Number of requests that earlier executions made."""
         return sum(end.metadata.get("steps", 1) for end in self.earlier)
 
     def _inquiry(self, number: int) -> Inquiry:
@@ -384,7 +384,7 @@ class RecordedAttempts(Attempts):
 
 
 def _unended(bus: Path) -> str | None:
-    """The id of the attempt that a bus tells the start of last, and no end. Blocks on files."""
+    """Return the run id of the last attempt with a start but no end on a bus. Blocks on files."""
     run: str | None = None
     for part in read_parts(bus):
         for message in part.messages:

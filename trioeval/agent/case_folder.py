@@ -1,4 +1,4 @@
-"""The cases of a run: their names, who waits for whom, and their folders."""
+"""The cases of a run: their names, their dependencies, and their folders."""
 
 import errno
 import hashlib
@@ -19,7 +19,7 @@ from trioeval.errors import AgentError
 from trioeval.suite.dependencies import Dependent
 from trioeval.suite.expand import Expansion, Step
 
-# Where the files of a case are: those that its agent itself must see, and its logs.
+# The paths of the files of a case: those that its agent itself must see, and its logs.
 
 
 _OTHER = re.compile(r"[^A-Za-z0-9._-]+")
@@ -27,7 +27,7 @@ _LONGEST = 60
 
 
 def task_folder(task: str | None) -> str:
-    """What the folder of a task is called in that of its run, beside the bus; any text may be its id.
+    """Return the name of a task's folder in that of its run, beside the bus; its id may be any text.
 
     Example:
         >>> task_folder("repairs"), task_folder(None), task_folder("../a b")
@@ -45,31 +45,31 @@ def task_folder(task: str | None) -> str:
 
 @attrs.frozen
 class CaseFiles:
-    """The folder of one case, and what is in it."""
+    """The folder of one case, and the paths in it."""
 
     folder: Path
     """Absolute."""
     done_file: str = "DONE"
-    """Relative to the workspace."""
+    """Path relative to the workspace."""
 
     @property
     def workspace(self) -> Path:
-        """Where the agent works."""
+        """The folder in which the agent works."""
         return self.folder / "workspace"
 
     @property
     def done(self) -> Path:
-        """What the agent makes when its task is done."""
+        """The file that the agent creates when its task is done."""
         return self.workspace / self.done_file
 
     @property
     def cancelled(self) -> Path:
-        """What is made to cancel the case while it waits."""
+        """The file that cancels the case while it waits."""
         return self.folder / "CANCELLED"
 
     @property
     def prompt(self) -> Path:
-        """What is to be done."""
+        """The file with the prompt of the case."""
         return self.folder / "prompt.md"
 
     @property
@@ -79,57 +79,57 @@ class CaseFiles:
 
     @property
     def logs(self) -> Path:
-        """What programs have written."""
+        """The folder for the output of programs."""
         return self.folder / "logs"
 
     def told(self, number: int) -> Path:
-        """What the agent is told in an attempt: the prompt, after a word on how it came to this."""
+        """Return the file with the prompt of an attempt, which may start with a continuation note."""
         return self.logs / f"attempt-{number:03d}.prompt.md"
 
     def stdout(self, number: int) -> Path:
-        """The standard output of an attempt."""
+        """Return the file with the standard output of an attempt."""
         return self.logs / f"attempt-{number:03d}.stdout"
 
     def stderr(self, number: int) -> Path:
-        """The standard error of an attempt."""
+        """Return the file with the standard error of an attempt."""
         return self.logs / f"attempt-{number:03d}.stderr"
 
     def report(self, number: int) -> Path:
-        """What an attempt says of itself, as JSON."""
+        """Return the file with the report that an attempt writes about itself, as JSON."""
         return self.logs / f"attempt-{number:03d}.report.json"
 
 
-# A case under way: what its agent is told of where it is.
+# The context of a running case for its agent.
 
 
 @attrs.frozen(kw_only=True)
-class CaseRoom:
-    """What an agent is told of its case, whatever kind of agent it is."""
+class CaseContext:
+    """The context of a case that agents of any kind get."""
 
     project: str
     """The id of the run."""
     task: str | None
     """The id of the task of the suite."""
     name: str
-    """Of the case, with its column where there are several: unique in its task."""
+    """The name of the case, with its column if there are several: unique in its task."""
     files: CaseFiles
     suite: Path
     """The folder of the suite."""
     vars: Mapping[str, Any]
     """The variables of the test, rendered."""
     index: int
-    """Of the row."""
+    """The index of the row."""
     row: str
     """The id of the row."""
     agent: str
-    """What its agent is called."""
+    """The name of its agent."""
 
 
-# What the steps of a task are called as cases, and which of them wait for which.
+# The case names of the steps of a task, and their dependencies.
 #
-# A case is a test; in each column (a prompt with a provider and a repetition) there is one of it, or several
-# where its variables are lists. Its name is that of the test, and of several `name#2` and so on. What depends
-# on a case depends on all of them in its own column.
+# A case is a test; each column (a prompt with a provider and a repetition) has one row for it, or several if
+# its variables are lists. Its name is that of the test, and of several rows `name#2` and so on. A dependency
+# on a case is one on all of its rows in the same column.
 
 
 @attrs.frozen(kw_only=True)
@@ -139,11 +139,11 @@ class CaseNames:
     names: Sequence[str]
     """Unique in their column."""
     columns: Sequence[str]
-    """Of each step its column, as a part of a file name; empty where there is only one."""
+    """The column of each step, as a part of a file name; empty if there is only one."""
     dependents: Mapping[str, Sequence[Dependent]]
-    """By column, everything in it; empty where nothing depends on anything."""
+    """All cases of each column; empty without any dependencies."""
     rooms: Sequence[str]
-    """What the folder of each is called: unique in its task, also where capitals are no difference."""
+    """The folder name of each step: unique in its task, also on file systems that ignore case."""
     _places: Mapping[tuple[str, str], int] = attrs.field(init=False, repr=False)
 
     @_places.default
@@ -153,7 +153,7 @@ class CaseNames:
 
     @classmethod
     def of(cls, steps: Expansion) -> "CaseNames":
-        """Those of an expansion all of whose tests are cases."""
+        """Return the names for an expansion all of whose tests are cases."""
         every = [*steps]
         labels = _labels(every, steps)
         prompts = _prompts(every)
@@ -174,7 +174,7 @@ class CaseNames:
         )
 
     def room_of(self, column: str, name: str) -> str:
-        """What the folder of a case of a column is called."""
+        """Return the folder name of a case of a column."""
         return self.rooms[self._places[column, name]]
 
 
@@ -198,7 +198,7 @@ def _rooms(names: Sequence[str], columns: Sequence[str]) -> list[str]:
 
 
 def _prompts(every: Sequence[Step]) -> dict[int, int]:
-    """The number of each prompt, from 1, by what it is; `prompt_idx` counts columns."""
+    """Return the number of each prompt, from 1, by its object id; `prompt_idx` counts columns."""
     found: dict[int, int] = {}
     for step in every:
         found.setdefault(id(step.column.prompt), len(found) + 1)
@@ -215,9 +215,9 @@ def _column(
 
 
 def _labels(every: Sequence[Step], steps: Expansion) -> dict[int, str]:
-    """What the provider of each column is called in names of folders; all differ.
+    """Return a unique label for the provider of each column, for folder names.
 
-    A test with a provider of its own stands in the column all the same.
+    A test with its own provider belongs to the column all the same.
     """
     slugs = {}
     for place in sorted({step.column.provider_index for step in every}):
@@ -242,7 +242,7 @@ def _dependents(
     found: defaultdict[str, list[Dependent]] = defaultdict(list)
     for case, column, name in zip(cases, columns, names, strict=True):
         if case is not None:
-            # What is not for this column at all is not waited for.
+            # A case that is not in this column at all is not awaited.
             needs = [one for on in case.depends_on for one in named.get((column, on), ())]
             found[column].append(
                 Dependent(name=name, depends_on=tuple(needs), when_failed=case.when_failed)
@@ -251,37 +251,37 @@ def _dependents(
 
 
 ABOUT = "case.json"
-"""The file that says which case it is."""
+"""The file that identifies the case of a folder."""
 _LARGEST = 1024 * 1024  # bytes of that file
 
 
-# Makes the folder of a case, or finds that of an earlier execution. Blocks on files.
+# Creates the folder of a case, or finds that of an earlier execution. Blocks on files.
 
 
 @attrs.frozen(kw_only=True)
-class Wanted:
-    """What the folder of a case is to be."""
+class FolderRequest:
+    """The requirements for the folder of a case."""
 
     digest: str
-    """Of everything that makes it another case."""
+    """Digest of everything that distinguishes the case from others."""
     about: str
-    """What people read of it there."""
+    """The case name that people see in the folder."""
     template: Callable[[], Path | None]
-    """Finds what its workspace is a copy of. Raises `AgentError`."""
+    """Returns the template of its workspace. Raises `AgentError`."""
     goes_on: bool
-    """Whether attempts were made that count."""
+    """True if there are attempts that count."""
     anew: bool = False
-    """Whether what is there does not count, whatever it is."""
+    """True if existing contents must not be used."""
 
 
-def claim_folder(files: CaseFiles, wanted: Wanted, lock: Lock) -> None:
-    """See that the folder of a case is there, before it waits for anything.
+def claim_folder(files: CaseFiles, wanted: FolderRequest, lock: Lock) -> None:
+    """Create or find the folder of a case, before it waits for anything.
 
-    A folder of another case, or of what does not count any more, is moved aside: nothing is lost. A case that
-    goes on is found also where it has had another name, because its suite has another column now.
+    A folder of another case, or with outdated contents, is moved aside: nothing is lost. A resumed case is
+    found also under another name, in case its suite has another column now.
 
     Raises:
-        AgentError: It cannot be made.
+        AgentError: It cannot be created.
     """
     try:
         files.folder.parent.mkdir(parents=True, exist_ok=True)
@@ -296,31 +296,31 @@ def claim_folder(files: CaseFiles, wanted: Wanted, lock: Lock) -> None:
         raise AgentError(f"{files.folder}: {error.strerror or error}") from error
 
 
-def open_workspace(files: CaseFiles, wanted: Wanted) -> bool:
-    """See that the workspace of a case is there, in the folder that it has. Whether it was there before.
+def open_workspace(files: CaseFiles, wanted: FolderRequest) -> bool:
+    """Create or find the workspace in the folder of a case; return whether it existed before.
 
     Raises:
-        AgentError: It cannot be made.
+        AgentError: It cannot be created.
     """
     try:
-        files.logs.mkdir(parents=True, exist_ok=True)  # hours may lie between
+        files.logs.mkdir(parents=True, exist_ok=True)  # hours may have passed since `claim_folder`
         if files.workspace.is_dir():
             make_done_folder(files.workspace, files.done_file)  # the agent may have removed it
             return True
         if wanted.goes_on:
-            msg = f"{files.workspace} is gone, in which the agent has begun"
-            raise AgentError(f"{msg}; to begin anew, run the row again with --retry and its index")
+            msg = f"{files.workspace} is missing, but attempts have worked in it"
+            raise AgentError(f"{msg}; to start over, run the row again with --retry and its index")
         make_workspace(files.workspace, wanted.template(), files.done_file)
     except OSError as error:
         raise AgentError(f"{files.folder}: {error.strerror or error}") from error
     return False
 
 
-def _find(files: CaseFiles, wanted: Wanted) -> bool:
-    """Whether the folder is there; what is in its place is moved away."""
+def _find(files: CaseFiles, wanted: FolderRequest) -> bool:
+    """Return whether the folder exists; another folder in its place is moved away."""
     known = _digest_in(files)
     if known is not None:
-        # One that cannot be read any more is believed where there must be one.
+        # A folder whose file cannot be read any more is accepted if the case must have one.
         is_own = known == wanted.digest or (wanted.goes_on and not known)
         if is_own and (wanted.goes_on or not wanted.anew):
             return True
@@ -334,7 +334,7 @@ def _find(files: CaseFiles, wanted: Wanted) -> bool:
 
 
 def _digest_in(files: CaseFiles) -> str | None:
-    """The digest of the case whose folder it is; None if nobody has worked there, blank of another one."""
+    """Return the digest of the case in a folder; None if it is unused, blank for an unreadable one."""
     try:
         found = json.loads(read_plain(files.folder / ABOUT, _LARGEST))["digest"]
     except (FileNotFoundError, NotADirectoryError):
@@ -351,41 +351,39 @@ def _move_aside(folder: Path) -> None:
     folder.rename(aside)
 
 
-# The prompt of a case: written once, and from then on what its file says is what holds.
+# The prompt of a case: written once; from then on the file is what counts.
 
 
 _LARGEST_PROMPT = 64 * 1024 * 1024  # bytes
 
 
 def ensure_prompt(file: Path, submitted: str | None) -> str:
-    """What the file says; it is made from what was submitted, if it is not there. Blocks on files.
+    """Return the contents of a prompt file, creating it if necessary. Blocks on files.
 
-    A file that is there is never changed: who changes it by hand changes what agents are told from then on.
+    An existing file is never changed: editing it by hand changes the prompt of later attempts.
 
     Args:
-        file: In a folder that belongs to one program at a time.
-        submitted: What would be written; None if there is nothing.
+        file: Its path, in a folder that belongs to one program at a time.
+        submitted: The text to write; None without one.
 
     Raises:
-        AgentError: There is neither a file nor a text; what is there is blank, too large or no regular
+        AgentError: There is neither a file nor a text; the file is blank, too large or not a regular
             file; or it cannot be read or written.
     """
     try:
         if not os.path.lexists(file):
             if submitted is None or not submitted.strip():
-                raise AgentError(f"{file} is not there, and no prompt was submitted: one is needed")
+                raise AgentError(f"{file} does not exist, and no prompt was submitted")
             write_whole(file, submitted.encode(), durable=True)
         data = read_plain(file, _LARGEST_PROMPT + 1)
         if len(data) > _LARGEST_PROMPT:
-            raise AgentError(
-                f"{file} has more than {_LARGEST_PROMPT:,} bytes, which a prompt cannot have"
-            )
+            raise AgentError(f"{file} exceeds the {_LARGEST_PROMPT:,} bytes that a prompt may have")
         text = data.decode()
     except OSError as error:
         reason = "it is a link" if error.errno == errno.ELOOP else error.strerror
         raise AgentError(f"{file}: {reason}") from error
     except UnicodeError as error:
-        raise AgentError(f"{file}: a prompt is text in UTF-8: {error}") from error
+        raise AgentError(f"{file}: a prompt must be UTF-8 text: {error}") from error
     if not text.strip():
         raise AgentError(f"{file} is blank; write the prompt there, or remove it")
     return text

@@ -1,15 +1,16 @@
 # Apart from `agent.task`: together they exceed 600 lines.
-"""Where the cases of a task wait for those that they depend on. They hold no slot meanwhile.
+"""The dependencies of the cases of a task: where cases wait without holding a slot.
 
-All cases of a plan begin at once, and wait here until they may go on. Each column of the plan, which is a
-prompt with a provider and a repetition, has its own cases: nothing waits for a case of another column.
+All cases of a plan start at once, and wait here until their dependencies allow them to continue. Each column
+of the plan (a prompt with a provider and a repetition) has its own cases: no case waits for one of another
+column.
 
-What a case waits for changes when another one is over, so it sleeps until it is told. When every case of a
-column that is not over sleeps, nothing can change any more: those that are stuck are given up, each with its
-chain, and what they held up goes on as its policy says.
+The state of a case changes when another one ends, so it sleeps until it is notified. When every unfinished
+case of a column sleeps, nothing can change any more: stuck cases are given up, each with its chain of
+dependencies, and the cases that waited for them proceed according to their policy.
 
-A case that was cut off is not over for good: a resume goes on with it. So what depends on it is left too,
-whatever its policy, unless something else that it depends on has failed.
+An interrupted case has not ended for good: a resume continues it. So its dependents are left for later too,
+whatever their policy, unless another of their dependencies has failed.
 """
 
 import math
@@ -28,42 +29,42 @@ from trioeval.evaluation.outcomes import StoppedError
 from trioeval.kernel import Cut
 from trioeval.suite.dependencies import Blocked, Dependent, Lacking, Tracker
 
-# Lets cases go on in the order in which they came, whatever each of them has to do before.
+# Lets cases continue in the order in which they arrived, whatever each of them has to do before.
 
 
 R = TypeVar("R")
 
 
 @attrs.define(eq=False)
-class Place:
-    """The place of one case. Made by `Procession.join`."""
+class StartPosition:
+    """The position of one case. Created by `StartOrder.join`."""
 
-    _line: "OrderedDict[Place, None]" = attrs.field(repr=False)
-    """Those that have not left, in the order in which they came."""
+    _line: "OrderedDict[StartPosition, None]" = attrs.field(repr=False)
+    """Positions that are not released yet, in the order of arrival."""
     _left: trio.Event = attrs.field(init=False, factory=trio.Event)
 
     async def come_first(self) -> None:
-        """Return when all that came before have left. A checkpoint."""
+        """Wait until all earlier positions are released. A checkpoint."""
         await trio.lowlevel.checkpoint()
         while (first := next(iter(self._line))) is not self:
-            await first._left.wait()  # noqa: SLF001 - of another one of these
+            await first._left.wait()  # noqa: SLF001 - another instance of this class
 
     def leave(self) -> None:
-        """Let the next one go on. Said twice, the first time counts."""
+        """Let the next one continue. Only the first call counts."""
         self._line.pop(self, None)
         self._left.set()
 
 
 @attrs.define(eq=False)
-class Procession:
-    """Cases that get ready at the same time, and go on one after another."""
+class StartOrder:
+    """Cases that get ready at the same time, and continue one after another."""
 
-    _line: OrderedDict[Place, None] = attrs.field(init=False, factory=OrderedDict)
+    _line: OrderedDict[StartPosition, None] = attrs.field(init=False, factory=OrderedDict)
 
     @contextmanager
-    def join(self) -> Generator[Place]:
-        """Take the last place, until it is left or the block is over."""
-        place = Place(self._line)
+    def join(self) -> Generator[StartPosition]:
+        """Take the last position until it is released or the block ends."""
+        place = StartPosition(self._line)
         self._line[place] = None
         try:
             yield place
@@ -72,47 +73,47 @@ class Procession:
 
 
 @attrs.frozen
-class InOrder:
-    """Slots; whoever asks for one makes way for the next case."""
+class OrderedSlots:
+    """Slots that release the position of a case when it requests its slot."""
 
     slots: Slots
-    place: Place
+    place: StartPosition
 
     async def __call__(self, run: Callable[[], Awaitable[R]], /) -> R:
-        """Run something in a slot, when it is its turn."""
+        """Run a function in a slot, when it is its turn."""
         self.place.leave()
         return await self.slots(run)
 
 
-_TOLD = 5  # names of cases
+_TOLD = 5  # case names in a message
 
 
 @attrs.define(eq=False)
-class Gate:
-    """What lets the cases of one column begin; good for one plan. Made by `gates_of`."""
+class DependencyGate:
+    """Decides when the cases of one column may start; used for one plan. Created by `dependency_gates`."""
 
     cases: Sequence[Dependent]
-    """All that will come. Those that an earlier execution of the run has left are among them; `over` is said
-    of them first."""
+    """All cases of the column. Those that an earlier execution of the run has finished are included; `over`
+    is called for them first."""
     warn: Callable[[str], None]
-    """Told in a line of what people should know."""
+    """Called with one-line warnings."""
     stop: trio.Event
-    """Set when nothing is to begin any more, which ends all waits."""
+    """Set when no case may start any more, which ends all waits."""
     label: str = ""
-    """What tells the column from others: ` of model-1`."""
+    """Distinguishes the column in messages: ` of model-1`."""
     tracker: Tracker = attrs.field(init=False)
-    """Knows nothing of those that were cut off."""
+    """Excludes interrupted cases."""
     needs: Mapping[str, tuple[str, ...]] = attrs.field(init=False)
-    """What each depends on."""
+    """The dependencies of each case."""
     left: set[str] = attrs.field(init=False)
-    """Those that are not over."""
+    """Unfinished cases."""
     kept: set[str] = attrs.field(init=False, factory=set)
-    """Those that are done since an earlier execution, and stand whatever becomes of what they depend on;
-    without those that were told of."""
-    asleep: dict[str, "_Wait"] = attrs.field(init=False, factory=dict)
-    """Those about which nothing is decided: what they wait for is not over, or never will be."""
+    """Cases that were done in an earlier execution and are kept whatever happens to their dependencies;
+    without those that were already reported."""
+    asleep: dict[str, "_DependencyWait"] = attrs.field(init=False, factory=dict)
+    """Undecided cases: their dependencies have not ended, or never will."""
     cuts: dict[str, Cut] = attrs.field(init=False, factory=dict)
-    """Why, of those that were cut off."""
+    """The reasons of interrupted cases."""
 
     def __attrs_post_init__(self) -> None:
         self.tracker = Tracker.of(self.cases)
@@ -128,29 +129,28 @@ class Gate:
         timeout: float | None = None,  # noqa: ASYNC109 - a term of the suite, not of this call
         waiting: Callable[[tuple[str, ...]], None] = lambda _by: None,
     ) -> None:
-        """Return when a case may begin, or need not because its task is done. A checkpoint.
+        """Wait until a case may start, or need not because its task is done. A checkpoint.
 
-        When it raises, whatever that is, the case is over and not done.
+        If it raises, for any reason, the case has ended and is not done.
 
         Args:
-            name: Of the case; it waits once.
-            done: Says that the task of the case is done, which ends the wait.
-            post: Tells its bus; never raises but when cancelled.
-            timeout: Seconds that it may wait; None does not bound it.
-            waiting: Told synchronously of the cases that it waits for whenever those change, and of none
-                when it has waited and begins. Must not raise.
+            name: The name of the case; it waits once.
+            done: The marker of the case, which ends the wait.
+            post: Posts to its bus; raises only when cancelled.
+            timeout: Maximum wait in seconds; None means no limit.
+            waiting: Called synchronously with the cases that it waits for whenever those change, and with
+                none when it has waited and starts. Must not raise.
 
         Raises:
-            BlockedError: What it depends on will never be done, and its policy is `skip`; or that is `block`
+            BlockedError: A dependency will never be done, and its policy is `skip`; or its policy is `block`
                 and nothing can change any more.
-            AgentError: Its policy is `fail`; it has waited too long; or what is in the place of its marker
-                is none.
-            StoppedError: Nothing is to begin any more; or something that it depends on was cut off.
+            AgentError: Its policy is `fail`; the wait timed out; or its marker is invalid.
+            StoppedError: No case may start any more; or a dependency was interrupted.
         """
         begins, cut = False, None
         try:
             await trio.lowlevel.checkpoint()
-            await _pass(_Wait(name, self, done, post, waiting), timeout)
+            await _pass(_DependencyWait(name, self, done, post, waiting), timeout)
             begins = True
         except StoppedError as error:
             cut = error.cut
@@ -160,12 +160,12 @@ class Gate:
                 self.over(name, done=False, cut=cut)
 
     def over(self, name: str, *, done: bool, cut: Cut | None = None) -> None:
-        """A case is over, however it ended. Said twice of one, the first time counts.
+        """Handle the end of a case. Only the first call for a case counts.
 
         Args:
-            name: Of the case.
+            name: The name of the case.
             done: Whether its agent has done its task.
-            cut: Why it was cut off, so that a resume goes on with it; None of one that has failed.
+            cut: The reason of an interrupted case, which a resume continues; None for a failed one.
         """
         if name not in self.left:
             return
@@ -181,7 +181,7 @@ class Gate:
         self.give_up()
 
     def lost(self, name: str) -> None:
-        """A case is not done any more, or not yet: tell of those that are kept and rest on it."""
+        """Warn about kept cases that depend on a case that is not done, or not any more."""
         if not self.kept:
             return
         found, before = {name}, 0
@@ -194,16 +194,16 @@ class Gate:
             rest = len(resting) - _TOLD
             more = f" and {rest} more" if rest > 0 else ""
             self.warn(
-                f"case {name} is not done any more, and these, which rest on it, stand as they were: "
-                f"{', '.join(resting[:_TOLD])}{more}; --retry with their indices runs them again"
+                f"case {name} is no longer done; these cases, which depend on it, keep their results: "
+                f"{', '.join(resting[:_TOLD])}{more}; run them again with --retry and their indices"
             )
 
     def cut_of(self, name: str) -> Cut | None:
-        """Why the first was cut off that a case depends on and that was."""
+        """Return the reason of the first interrupted dependency of a case."""
         return next((self.cuts[other] for other in self.needs[name] if other in self.cuts), None)
 
     def wake(self, name: str) -> None:
-        """Something has happened that concerns a case."""
+        """Notify a case of an event that may concern it."""
         wait = self.asleep.get(name)
         if wait is None:
             return
@@ -212,48 +212,48 @@ class Gate:
         wait.changed.set()
 
     def blockers(self, name: str) -> tuple[str, ...]:
-        """What a case that sleeps waits for; nothing of any other."""
+        """Return the cases that a sleeping case waits for; none for any other case."""
         state = self.tracker.state(name)
         return state.by if name in self.asleep and isinstance(state, Blocked) else ()
 
     def give_up(self) -> None:
-        """Give up what is stuck, if nothing else goes on."""
+        """Give up stuck cases if no other case can make progress."""
         if not self.left or len(self.asleep) < len(self.left) or self.stop.is_set():
             return
         for name, chain in self.tracker.stuck(()).items():
             wait = self.asleep.pop(name, None)
             if wait is None:
-                continue  # it was cut off: a resume goes on with it
+                continue  # it was interrupted: a resume continues it
             wait.chain = chain
             wait.changed.set()
-            self.warn(f"case {name}{self.label} is blocked for good: {self.tracker.why(chain)}")
+            self.warn(f"case {name}{self.label} is blocked forever: {self.tracker.why(chain)}")
 
 
 @attrs.define(eq=False)
-class _Wait:
-    """A case that waits."""
+class _DependencyWait:
+    """A waiting case."""
 
     name: str
-    gate: Gate
+    gate: DependencyGate
     done: Marker
     post: Callable[[MessageType, str], Awaitable[None]]
     waiting: Callable[[tuple[str, ...]], None]
     changed: trio.Event = attrs.field(init=False, factory=trio.Event)
     is_marked: bool = attrs.field(init=False, default=False)
-    """Whether its own task was done meanwhile."""
+    """True if its own task was done meanwhile."""
     trouble: AgentError | None = attrs.field(init=False, default=None)
-    """What is wrong with its marker."""
+    """The problem of its marker."""
     chain: tuple[str, ...] | None = attrs.field(init=False, default=None)
-    """Why it is given up."""
+    """The chain of dependencies because of which it is given up."""
 
     @property
     def is_ended(self) -> bool:
-        """Whether something else has ended the wait than an end of what it waits for."""
+        """True if something other than its dependencies has ended the wait."""
         is_left = self.gate.stop.is_set() or self.gate.cut_of(self.name) is not None
         return self.is_marked or self.trouble is not None or is_left
 
     async def sleep(self, limit: float) -> tuple[str, ...]:
-        """Sleep until it is decided what becomes of the case; what it still waits for at the limit."""
+        """Sleep until the case is decided; return the cases that it still waits for at the timeout."""
         asleep = self.gate.asleep
         asleep[self.name] = self
         try:
@@ -262,7 +262,7 @@ class _Wait:
                     nursery.start_soon(self._watch_marker)
                     nursery.start_soon(self._watch_stop)
                     await self._sleep_on()
-                    nursery.cancel_scope.cancel("it is decided")
+                    nursery.cancel_scope.cancel("the case is decided")
         finally:
             late = self.gate.blockers(self.name)
             asleep.pop(self.name, None)
@@ -274,7 +274,7 @@ class _Wait:
             if by != told:
                 told = by
                 self.waiting(by)
-                # Others may be over before this is written: what is told next is what holds then.
+                # Others may end before this is written: the next message states the current set.
                 await self.post("PROGRESS", f"blocked by {', '.join(by)}")
                 continue
             self.changed = trio.Event()
@@ -287,7 +287,7 @@ class _Wait:
         except AgentError as error:
             self.trouble = error
         else:
-            # What was decided before it was set stands: people may have been told of it.
+            # A decision before the marker was set is final: it may have been reported already.
             self.is_marked = self.name in self.gate.asleep
         self.gate.wake(self.name)
 
@@ -296,27 +296,27 @@ class _Wait:
         self.gate.wake(self.name)
 
 
-def gates_of(
+def dependency_gates(
     columns: Mapping[str, Sequence[Dependent]],
     *,
     warn: Callable[[str], None],
     stop: trio.Event | None = None,
-) -> dict[str, Gate]:
-    """The gates of the columns of a task, by what each is called; nothing has begun yet.
+) -> dict[str, DependencyGate]:
+    """Return the gate of each column of a task, before any case has started.
 
     Raises:
-        UsageError: A name is there twice in a column, or cases wait for each other.
+        UsageError: A column has a name twice, or its dependencies contain a cycle.
     """
     stop = trio.Event() if stop is None else stop
     is_only = len(columns) == 1
     return {
-        column: Gate(cases, warn, stop, label="" if is_only else f" of {column}")
+        column: DependencyGate(cases, warn, stop, label="" if is_only else f" of {column}")
         for column, cases in columns.items()
     }
 
 
-async def _pass(wait: _Wait, limit: float | None) -> None:
-    """Wait as long as that is needed, and see what has become of it."""
+async def _pass(wait: _DependencyWait, limit: float | None) -> None:
+    """Wait as long as necessary, and check the result."""
     tracker = wait.gate.tracker
     state = tracker.state(wait.name)
     if state is not None and wait.done.is_set():
@@ -327,24 +327,24 @@ async def _pass(wait: _Wait, limit: float | None) -> None:
     if state is not None and not wait.is_marked:
         _check(wait)
     if was_blocked:
-        wait.waiting(())  # of those that do not begin it is told that they are over
+        wait.waiting(())  # cases that do not start report their end instead
     if wait.is_marked:
         return
     if lost := tracker.lost(wait.name):
-        await wait.post("WARNING", f"begins although these are not done: {', '.join(lost)}")
+        await wait.post("WARNING", f"starts although these are not done: {', '.join(lost)}")
     elif was_blocked:
         await wait.post("FACT", "dependencies satisfied")
 
 
-def _check(wait: _Wait) -> None:
-    """See that nothing keeps a case from beginning that does not wait any more."""
+def _check(wait: _DependencyWait) -> None:
+    """Check that nothing prevents a case from starting after its wait."""
     if wait.gate.stop.is_set():
         raise StoppedError
     if wait.trouble is not None:
         raise wait.trouble
     tracker = wait.gate.tracker
     if wait.chain is not None:
-        raise BlockedError(wait.chain[1], f"blocked for good: {tracker.why(wait.chain)}")
+        raise BlockedError(wait.chain[1], f"blocked forever: {tracker.why(wait.chain)}")
     match tracker.state(wait.name):
         case Lacking(by, "skip"):
             raise BlockedError(by, f"blocked by case {by}, which is not done")

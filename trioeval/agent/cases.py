@@ -1,4 +1,4 @@
-"""The cases of a task of type `agent`: how tests describe them, their names and their workspaces."""
+"""The cases of a task of type `agent`: their form in tests, their names and their workspaces."""
 
 import re
 import unicodedata
@@ -27,7 +27,7 @@ from trioeval.suite.model import Suite, Test
 from trioeval.suite.test_form import ExtraForm
 from trioeval.templates import Templates, is_template
 
-# Tests of tasks of type `agent`: what they say besides what all tests say, and what each is called.
+# Tests of tasks of type `agent`: their additional keys, and their names.
 
 
 _KEYS = tuple(fields_by_key(Case))
@@ -35,22 +35,22 @@ _KEYS = tuple(fields_by_key(Case))
 _SPELLED = frozenset((*_KEYS, *map(snake, _KEYS)))
 """The same in both spellings."""
 OWN_NAMES = frozenset({"prompt", "promptFile", "workspace", "suite", "attempt", "case", "done"})
-"""What words of commands, configs of models and assertions have for every case: no variables of a test."""
+"""Names that commands, model configs and assertions have for every case: reserved, not variables of tests."""
 AGENT_TYPES = frozenset({DONE_TYPE, "command", "file-contains", "file-exists", "file-json"})
-"""Types of assertions that need the workspace of a case, or how its agent ended."""
+"""Types of assertions that need the workspace of a case, or the end of its agent."""
 
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 _LONGEST = 100
-_SLUG = 60  # of a description, so that a number has its place behind
+_SLUG = 60  # characters of a description, which leaves room for a number
 
 
 def case_form(converter: cattrs.Converter, workspace: Hook | None) -> ExtraForm:
-    """The form of what a test says as a case; one that says no `id` is called "" until `with_names`.
+    """Return the form of the additional keys of a case; one without an `id` is called "" until `with_names`.
 
     Args:
-        converter: Of suites.
-        workspace: For the key `workspace`; None if the tests are of a task of another type, where all of
-            these keys are refused, and the assertions that need an agent.
+        converter: The converter of suites.
+        workspace: The hook for the key `workspace`; None if the tests are of a task of another type, where
+            all of these keys are refused, and the assertions that need an agent.
     """
     if workspace is None:
         return ExtraForm(
@@ -82,18 +82,18 @@ def _refuse(value: Any, _wanted: Any) -> Case:
 
 
 def _refuse_by_default(default_test: Mapping[str, Any]) -> None:
-    """A default test is no case."""
+    """Refuse keys of cases in a default test."""
     if keys := [key for key in default_test if key in _SPELLED]:
-        said = (f"{key} belongs to single tests, not to what all of them have" for key in keys)
+        said = (f"{key} belongs to single tests, not to defaultTest" for key in keys)
         raise MistakenError(*map(_misplaced, said, keys))
 
 
 def _misplaced(message: str, key: str) -> Mistake:
-    return Mistake(message, "leave it out", at=(key,), key=True)
+    return Mistake(message, "remove it", at=(key,), key=True)
 
 
 def _misplaced_type(name: str) -> Iterator[Mistake]:
-    """That an assertion type stands where there is no agent."""
+    """Yield a mistake if an assertion type needs an agent."""
     base, _ = split_type(name)
     if base in AGENT_TYPES:
         yield Mistake(f"{base} is only for tests of tasks of type agent", at=("type",))
@@ -108,7 +108,7 @@ def _name(value: Any, _wanted: Any) -> str:
         hint = f"use 1 to {_LONGEST} letters of ASCII, digits, -, _ and single dots"
         near = slug(value)
         hint = f"{hint}: for example {quote(near)}" if near else hint
-        raise MistakenError(Mistake(f"{quote(value)} is no name of a case", hint))
+        raise MistakenError(Mistake(f"{quote(value)} is not a valid id of a case", hint))
     return value
 
 
@@ -129,7 +129,7 @@ def _depends_on(value: Any, _wanted: Any) -> tuple[str, ...]:
 
 
 def slug(text: str) -> str:
-    """A text as part of a name; empty if nothing of it can be.
+    """Return a text as part of a name; empty if none of its characters can be used.
 
     Example:
         >>> slug("Répare le test n° 3 !"), slug("修理")
@@ -140,10 +140,9 @@ def slug(text: str) -> str:
 
 
 def with_names(tests: Sequence[Test]) -> tuple[Test, ...]:
-    """Tests as cases with different names: the ids that they have, else made of their descriptions.
+    """Return tests as cases with unique names: their ids, or else names made from their descriptions.
 
-    Where two descriptions are alike, the later case has a number behind its name. Ids that are given twice
-    stay as they are.
+    If two descriptions are alike, the name of the later case gets a number. Duplicate ids are kept.
 
     Example:
         >>> tests = [Test(description="Fix it"), Test(), Test(description="fix it!")]
@@ -168,9 +167,9 @@ def with_names(tests: Sequence[Test]) -> tuple[Test, ...]:
 
 
 def written_cases(said: Any) -> tuple[Test, ...]:
-    """The ids of cases, and what they depend on, in tests of which some cannot be read.
+    """Return the ids and dependencies of cases in tests of which some are invalid.
 
-    Where tests stand in files, there are none: names may stand there.
+    Empty if there are tests in files, which may contain any names.
     """
     entries = entries_of(said)
     return tuple(map(_written_case, entries)) if all(map(_is_test, entries)) else ()
@@ -189,36 +188,36 @@ def _written_case(entry: Mapping[str, Any]) -> Test:
     )
 
 
-# Which folder, or file of `git bundle`, the workspace of a case is a copy of.
+# The folder, or file of `git bundle`, that the workspace of a case is a copy of.
 
 
 @attrs.frozen
 class WorkspaceTemplates:
-    """Finds what workspaces are copies of."""
+    """Finds the templates of workspaces."""
 
     around: Around
-    """What their paths are relative to."""
+    """The context of their paths."""
     templates: Templates
-    """Render them."""
+    """Renders them."""
 
     @classmethod
     def of(cls, around: Around, templates: Templates) -> "WorkspaceTemplates":
-        """The same with templates that do not leave a variable out that is missing.
+        """Return an instance with templates that refuse missing variables.
 
-        What is left of the path would be another folder.
+        Leaving out a variable would give the path of another folder.
         """
         return cls(around, attrs.evolve(templates, strict=True))
 
     def find(self, said: str, variables: Mapping[str, Any]) -> Path:
-        """The folder, or the file of `git bundle`, that a text stands for.
+        """Return the folder, or the file of `git bundle`, that a text names.
 
         Raises:
-            MistakenError: There is none, it is outside of the suite's folder, or a file of another kind.
+            MistakenError: It does not exist, is outside of the suite's folder, or another kind of file.
             TemplateError: The text cannot be rendered with these variables.
         """
         named = self.templates.render(said, variables)
         if not named.strip():
-            raise MistakenError(Mistake(f"the workspace {quote(said)} has no name"))
+            raise MistakenError(Mistake(f"the workspace {quote(said)} is an empty path"))
         path = self.around.file_or_folder(named)
         if path.is_dir():
             return path
@@ -230,12 +229,12 @@ class WorkspaceTemplates:
             message = f"{quote(named)} cannot be read: {error.strerror}"
             raise MistakenError(Mistake(message)) from None
         if find_git(self.around.environ) is None:
-            message = f"git is not there, which opens {quote(named)}"
+            message = f"opening {quote(named)} requires git"
             raise MistakenError(Mistake(message, "install git"))
         return path
 
     def find_undone(self, said: str, variables: Mapping[str, Any], done_file: str) -> Path:
-        """The same; what it holds of a folder does not say that the task is done."""
+        """Return the same as `find`; the contents of a folder must not mark the task as done."""
         path = self.find(said, variables)
         try:
             if path.is_dir():
@@ -246,7 +245,7 @@ class WorkspaceTemplates:
 
 
 def workspace_hook(workspaces: WorkspaceTemplates) -> Hook:
-    """For the key `workspace`: a template, or else something that is there."""
+    """Return the hook for the key `workspace`: a template, or an existing path."""
 
     def hook(value: Any, _wanted: Any) -> str:
         said = some_text(value)
@@ -262,25 +261,25 @@ def workspace_hook(workspaces: WorkspaceTemplates) -> Hook:
 _CONVERSATION = "_conversation"
 
 
-# What does not go together in the cases of a task of type `agent`: names, dependencies, workspaces.
+# Contradictions in the cases of a task of type `agent`: names, dependencies, workspaces.
 
 
 @attrs.frozen
 class Cases:
-    """The cases of a task, and where they stand."""
+    """The cases of a task, with their places in the file."""
 
     suite: Suite
-    """Its tests have names."""
+    """A suite whose tests have names."""
     entries: Sequence[Any]
-    """What the file says under `tests`."""
+    """The value of `tests` in the file."""
 
     @classmethod
     def of(cls, suite: Suite, said: Any) -> "Cases":
-        """The cases of a suite."""
+        """Return the cases of a suite."""
         return cls(suite, entries_of(said))
 
     def mistakes(self) -> Iterator[Mistake]:
-        """All that does not go together, but for workspaces."""
+        """Yield all contradictions, except those of workspaces."""
         named = [(place, case) for place, case in enumerate(self._cases) if case is not None]
         yield from self._same_names(named)
         yield from self._own_names()
@@ -297,9 +296,9 @@ class Cases:
     def workspaces(
         self, settings: AgentSettings, templates: WorkspaceTemplates
     ) -> Iterator[Mistake]:
-        """Templates of workspaces that are not there, or are done already.
+        """Yield mistakes for templates of workspaces that do not exist, or are done already.
 
-        Of variables that hooks, registers, code or filters of the suite's own make nothing is known here.
+        Variables that hooks, registers, code or the suite's own filters create are unknown here.
         """
         suite = self.suite
         is_made = bool(
@@ -325,7 +324,7 @@ class Cases:
                 yield attrs.evolve(mistake, message=message)
 
     def at(self, place: int, *below: str) -> DocumentPath:
-        """Where a part of a test stands; tests of files have no place of their own here."""
+        """Return the path of a part of a test; tests in files have no path of their own here."""
         before, after = self.entries[: place + 1], self.entries[place - len(self.suite.tests) :]
         entry = place if all(map(_is_test, before)) else None
         if entry is None and all(map(_is_test, after)):
@@ -343,12 +342,12 @@ class Cases:
         seen: set[str] = set()
         for place, case in named:
             if counts[case.name] > 1 and case.name in seen:
-                message = f"another test has the id {quote(case.name)} as well"
+                message = f"another test has the id {quote(case.name)}, too"
                 yield Mistake(message, at=self.at(place, "id"))
             seen.add(case.name)
 
     def _own_names(self) -> Iterator[Mistake]:
-        """Variables that agents would see something else of, each told once where it stands."""
+        """Yield mistakes for variables that agents would see with other values, each once."""
         default = self.suite.default_test
         told: dict[Mistake, None] = {}
         for name in sorted(OWN_NAMES.intersection({} if default is None else default.vars)):
@@ -363,12 +362,12 @@ class Cases:
             if name == case.name:
                 yield Mistake("a case cannot depend on itself", at=self._at_name(place, name))
             elif name not in names:
-                message = f"there is no case {quote(name)}, on which {quote(case.name)} depends"
+                message = f"unknown case {quote(name)}, on which {quote(case.name)} depends"
                 hint = nearest(name, {*names} - {case.name})
                 yield Mistake(message, hint, at=self._at_name(place, name))
 
     def _at_name(self, place: int, name: str) -> DocumentPath:
-        """Where a test names another."""
+        """Return the path at which a test names another."""
         at = self.at(place, "dependsOn")
         if len(at) == 1:
             return at
@@ -381,19 +380,19 @@ class Cases:
         return at
 
     def _circles(self, graph: dict[str, list[str]]) -> Iterator[Mistake]:
-        """One mistake a circle; they are taken out of the graph."""
+        """Yield one mistake per cycle, and remove cycles from the graph."""
         places = {case.name: place for place, case in enumerate(self._cases) if case is not None}
         while (circle := cycle_in(graph)) is not None:
             yield Mistake(
-                f"cases wait for each other: {' → '.join(circle)}",
-                "each of them waits for the next; leave one dependency out",
+                f"the dependencies of cases form a cycle: {' → '.join(circle)}",
+                "each of them waits for the next; remove one dependency",
                 at=self.at(places[circle[0]], "dependsOn"),
             )
             graph[circle[0]].remove(circle[1])
 
     def _orders(self) -> Iterator[Mistake]:
-        """Other reasons for an order of rows, which the dependencies would contradict."""
-        hint = "leave it out, or the dependencies"
+        """Yield mistakes for other orders of rows, which would contradict the dependencies."""
+        hint = "remove it, or the dependencies"
         default = self.suite.default_test
         places: list[tuple[Callable[..., DocumentPath], Test]] = [
             (lambda *below, place=place: self.at(place, *below), test)
@@ -403,17 +402,19 @@ class Cases:
             places.append((lambda *below: ("defaultTest", *below), default))
         for at, test in places:
             if test.options.run_serially:
-                message = "runSerially cannot stand beside dependsOn: cases have an order already"
+                message = (
+                    "runSerially cannot be combined with dependsOn: cases have an order already"
+                )
                 yield Mistake(message, hint, at=at("options", "runSerially"))
             if test.options.store_output_as:
-                message = "registers cannot stand beside dependsOn: cases have an order already"
+                message = "registers cannot be combined with dependsOn: cases have an order already"
                 yield Mistake(message, hint, at=at("options", "storeOutputAs"))
         if any(_CONVERSATION in prompt.raw for prompt in self.suite.prompts):
-            message = f"a prompt uses {_CONVERSATION} beside dependsOn: cases have an order already"
+            message = f"a prompt uses {_CONVERSATION} with dependsOn: cases have an order already"
             yield Mistake(message, hint, at=("prompts",))
 
     def _several(self, graph: Mapping[str, Sequence[str]]) -> Iterator[Mistake]:
-        """Cases with dependencies that stand for several rows of a column."""
+        """Yield mistakes for cases with dependencies that have several rows in a column."""
         linked = {name for name, others in graph.items() if others}
         linked |= {other for others in graph.values() for other in others}
         for place, test in enumerate(self.suite.tests):
@@ -423,21 +424,21 @@ class Cases:
             rows = 1 if whole.options.disable_var_expansion else combinations(whole.vars)
             if rows != 1:
                 message = (
-                    f"{quote(test.extra.name)} stands for {rows} rows, and dependsOn means one"
+                    f"{quote(test.extra.name)} has {rows} rows, but dependsOn requires exactly one"
                 )
                 hint = 'write a test for each, or set "disableVarExpansion" in its options'
                 yield Mistake(message, hint, at=self.at(place, "vars"))
 
 
 def with_cases(suite: Suite, said: Any) -> Suite:
-    """A suite whose tests, if they are cases, have names and go together.
+    """Return a suite whose tests, if they are cases, have names and are checked.
 
     Args:
-        suite: Any, whose tests may have been changed; one whose tests are no cases is left as it is.
-        said: What they were read from.
+        suite: A suite, whose tests may have been changed; without cases it is returned unchanged.
+        said: The tests as read from the file.
 
     Raises:
-        MistakenError: They do not.
+        MistakenError: The cases contain contradictions.
     """
     if not isinstance(suite.settings, AgentSettings):
         return suite
@@ -448,17 +449,17 @@ def with_cases(suite: Suite, said: Any) -> Suite:
 
 
 def _is_test(entry: Any) -> bool:
-    """Whether an entry is a test, not a file of tests."""
+    """Return whether an entry is a test, not a file of tests."""
     return isinstance(entry, dict) and "path" not in entry
 
 
 def _taken(name: str, at: DocumentPath) -> Mistake:
-    message = f"a variable cannot be called {quote(name)}: of every case that is something else"
-    return Mistake(message, "give it another name", at=at, key=len(at) > 1)
+    message = f"the variable name {quote(name)} is reserved: every case has it with another meaning"
+    return Mistake(message, "choose another name", at=at, key=len(at) > 1)
 
 
 def _spelled(entry: Mapping[str, Any], keys: Sequence[str]) -> DocumentPath:
-    """As much of a path as an entry has, as it spells it."""
+    """Return as much of a path as an entry has, in its spelling."""
     here: Any = entry
     found: list[str] = []
     for wanted in keys:
@@ -478,7 +479,7 @@ def _names_in(text: str) -> Sequence[str]:
 
 
 def _are_known(text: str, test: Test, templates: WorkspaceTemplates) -> bool:
-    """Whether the variables of a workspace are plain texts and numbers, or not there and never will be."""
+    """Return whether the variables of a workspace are plain texts and numbers, or will never exist."""
     values = [test.vars.get(name, "") for name in templates.templates.references(text)]
     return not test.options.transform_vars and all(
         isinstance(value, int | float) or (isinstance(value, str) and not is_template(value))

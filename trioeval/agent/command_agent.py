@@ -1,5 +1,5 @@
 # Apart from `agent.task`: one of the two kinds of agents, beside `model_agent`.
-"""An agent that is a program: it is run once for each attempt, in the workspace of its case."""
+"""An agent that is a program: it runs once for each attempt, in the workspace of its case."""
 
 import errno
 import functools
@@ -15,13 +15,13 @@ import attrs
 import trio
 
 from trioeval.agent.attempts import AttemptLog, open_log
-from trioeval.agent.case_folder import CaseFiles, CaseRoom
+from trioeval.agent.case_folder import CaseContext, CaseFiles
 from trioeval.agent.journal import AgentJournal, ProcessIdentity, RunningAttempt
 from trioeval.agent.model import AgentSettings
 from trioeval.agent.processes import ProcessFamily, ProcessTree, identify
 from trioeval.agent.report_file import (
     AttemptReport,
-    ReportTroubles,
+    InvalidReports,
     read_report_file,
     set_aside,
     shortened,
@@ -31,7 +31,7 @@ from trioeval.agent.restarts import Attempt, AttemptEnd, AttemptFailure, Failure
 from trioeval.agent.slots import ChildRuns
 from trioeval.agent.workspace import read_plain, write_plain
 from trioeval.errors import TemplateError
-from trioeval.evaluation.commands import too_many
+from trioeval.evaluation.commands import too_many_processes
 from trioeval.providers.programs.entries import CommandAgentSettings, has_template
 from trioeval.providers.programs.exec import last_line, to_text
 from trioeval.providers.programs.members import Root
@@ -49,7 +49,7 @@ _KINDS: Mapping[int | None, FailureKind] = {
     errno.ELOOP: "invalid",
     errno.ENAMETOOLONG: "invalid",
 }
-"""What it means that a program cannot be started; anything else may be different the next time."""
+"""The failure kinds of start errors; any other error may not occur the next time."""
 
 _HIDDEN = (
     "a process that leaves its session, clears its environment and loses its parent cannot be found on this "
@@ -63,25 +63,25 @@ _LOST = "its supervisor ($PPID) was killed; all processes of the attempt were en
 class CommandAgent:
     """Runs a program for each attempt; an `Agent` of the restart loop.
 
-    What the program leaves behind when it ends belongs to the family, which ends it with the case.
+    Processes that the program leaves behind belong to the family, which ends them with the case.
     """
 
     settings: CommandAgentSettings
-    room: CaseRoom
+    room: CaseContext
     templates: Templates = attrs.field(repr=False)
-    """Fills in the words of the command."""
+    """Renders the words of the command."""
     family: ProcessFamily
     journal: AgentJournal | None = None
-    """Has its processes, so that they can be ended when this program has died."""
+    """Records its processes, so that they can be ended after this program has died."""
     bounds: AgentSettings
-    """Of an attempt: its time, where the settings of the program say nothing, and its processes."""
+    """The limits of an attempt: its processes, and its time if the program's own settings have none."""
     child_runs: ChildRuns | None = None
-    """What its programs may submit; None where they may not."""
-    reports: ReportTroubles = attrs.field(factory=ReportTroubles, repr=False)
-    """Told of reports that cannot be used."""
+    """The submissions of its programs; None if they may not submit any."""
+    reports: InvalidReports = attrs.field(factory=InvalidReports, repr=False)
+    """Collects the problems of unusable reports."""
 
     _secrets: tuple[str, ...] = attrs.field(init=False, repr=False)
-    """What no message of a failure shows, longest first."""
+    """Texts that failure messages hide, longest first."""
 
     @_secrets.default
     def _sort(self) -> tuple[str, ...]:
@@ -90,7 +90,7 @@ class CommandAgent:
     async def __call__(self, attempt: Attempt, /) -> AttemptEnd:
         """Run the program once. Always a checkpoint.
 
-        Cancelled, everything that the family has is ended before this raises.
+        When cancelled, it ends all processes of the family before it raises.
         """
         end = await self._run(attempt)
         if attempt.is_resumed:
@@ -98,7 +98,7 @@ class CommandAgent:
             end = await trio.to_thread.run_sync(add)
         if end.failure is None:
             return end
-        # It is told on the bus as well, and whole messages of programs may be in it.
+        # It is posted on the bus as well, and may contain whole messages of programs.
         message = shortened(hide(end.failure.message, self._secrets))
         return attrs.evolve(end, failure=attrs.evolve(end.failure, message=message))
 
@@ -107,7 +107,7 @@ class CommandAgent:
             command = self._command(attempt)
         except TemplateError as error:
             await trio.lowlevel.checkpoint()
-            return _failed("invalid", f"the command cannot be filled in: {error}")
+            return _failed("invalid", f"the command cannot be rendered: {error}")
         with ExitStack() as stack:
             limit = self.settings.max_output
             open_one = functools.partial(open_log, limit=limit, secrets=self._secrets)
@@ -134,7 +134,7 @@ class CommandAgent:
         finally:
             if (
                 not is_over
-            ):  # all of it at once: what is left of earlier attempts may need its grace too
+            ):  # all processes at once: those of earlier attempts may need their grace too
                 with trio.move_on_after(KILLED_WITHIN, shield=True):
                     await self.family.end()
         waited = 0.0 if self.child_runs is None else self.child_runs.stretches.waited
@@ -147,7 +147,7 @@ class CommandAgent:
         logs: tuple[AttemptLog, AttemptLog],
         more: Mapping[str, str],
     ) -> ProcessTree:
-        """Start the program. What can be ended when this program has died is written down before."""
+        """Start the program, after recording how its processes can be found if this program dies."""
         mark = make_mark()
         if self.journal is not None:
             self.journal.started(self._running(attempt, identify(Root(0, mark.encode()))))
@@ -187,7 +187,7 @@ class CommandAgent:
         )
 
     async def _work(self, attempt: Attempt, begun: ProcessTree) -> AttemptEnd:
-        """How an attempt ends whose program runs."""
+        """Return the end of an attempt whose program runs."""
         own = self.settings.timeout
         limit = self.bounds.attempt_timeout if own is None else own
         tree, stdin = begun.tree, begun.tree.process.stdin
@@ -210,7 +210,7 @@ class CommandAgent:
                 "timeout", f"did not end within {limit:g} seconds"
             )
         elif tree.exceeded:
-            failure = AttemptFailure("killed", too_many(self.bounds.max_processes))
+            failure = AttemptFailure("killed", too_many_processes(self.bounds.max_processes))
         elif tree.lost_supervisor:
             failure = AttemptFailure("killed", _LOST)
         else:
@@ -248,17 +248,17 @@ class CommandAgent:
 
     def _cannot_start(self, program: str, error: OSError | ValueError) -> AttemptEnd:
         workspace = self.room.files.workspace
-        instead = "hand over {{promptFile}} in place of {{prompt}}"
-        if isinstance(error, ValueError):  # of the operating system's texts: they end at a NUL
+        instead = "pass {{promptFile}} instead of {{prompt}}"
+        if isinstance(error, ValueError):  # texts of the operating system end at a NUL
             return _failed("invalid", f"a word of the command has a NUL character; {instead}")
         if error.errno == errno.E2BIG:
             return _failed("invalid", f"the words of the command are too long; {instead}")
         if not workspace.is_dir():
-            return _failed("invalid", f"its workspace {workspace} is not there any more")
+            return _failed("invalid", f"its workspace {workspace} no longer exists")
         kind = _KINDS.get(error.errno, "unexpected")
         if kind == "not_found":
-            why = ", or what its first line names" if os.sep in program else " in PATH"
-            return _failed(kind, f'there is no program "{program}"{why}')
+            why = ", or the interpreter in its first line" if os.sep in program else " in PATH"
+            return _failed(kind, f'program "{program}" not found{why}')
         return _failed(kind, f'"{program}" cannot be started: {error.strerror}')
 
     def _command(self, attempt: Attempt) -> list[bytes]:
@@ -283,7 +283,7 @@ class CommandAgent:
 def _prepare(
     files: CaseFiles, attempt: Attempt, open_one: Callable[[Path], AttemptLog], stack: ExitStack
 ) -> tuple[AttemptLog, AttemptLog]:
-    """Write what the agent is told, set an old report aside, and open the logs. Blocks on files."""
+    """Write the agent's prompt, set an old report aside, and open the logs. Blocks on files."""
     number = attempt.number
     files.logs.mkdir(parents=True, exist_ok=True)
     write_plain(files.told(number), _text(attempt.prompt))
@@ -298,16 +298,16 @@ def _prepare(
 def _read(
     files: CaseFiles, attempt: Attempt, log: AttemptLog, length: int, secrets: Sequence[str]
 ) -> tuple[str, AttemptReport]:
-    """What the agent wrote, and its report. Blocks on files; never raises."""
+    """Return the output of the agent, and its report. Blocks on files; never raises."""
     try:
         written = read_plain(log.path, length, log.start)
-    except OSError:  # somebody took it away
+    except OSError:  # the file was removed
         written = b""
     return to_text(written), read_report_file(files.report(attempt.number), secrets)
 
 
-def _variables(room: CaseRoom, attempt: Attempt) -> dict[str, str]:
-    """What the environment of a program tells it of its case."""
+def _variables(room: CaseContext, attempt: Attempt) -> dict[str, str]:
+    """Return the environment variables that describe the case to a program."""
     files, number = room.files, attempt.number
     return {
         "TRIOEVAL_PROMPT": str(files.told(number)),
@@ -324,9 +324,9 @@ def _variables(room: CaseRoom, attempt: Attempt) -> dict[str, str]:
 
 
 def _text(text: str) -> bytes:
-    """A text as programs get it; what cannot be encoded is replaced."""
+    """Encode a text for programs; characters that cannot be encoded are replaced."""
     try:
-        return os.fsencode(text)  # a path may have bytes that are no text
+        return os.fsencode(text)  # a path may have bytes that are not text
     except UnicodeEncodeError:
         return text.encode("utf-8", "replace")
 

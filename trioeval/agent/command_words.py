@@ -1,5 +1,5 @@
 # Apart from `run.prepare`: it belongs to this package, which the other only uses.
-"""What is wrong with the words of commands of agents, before one is run."""
+"""Checks of the words of agent commands, before the first attempt."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -19,15 +19,15 @@ from trioeval.templates import Templates
 _PLACES: Mapping[str, Any] = {
     name: 0 if name == "attempt" else name for name in OWN_NAMES - {"done"}
 }
-"""What a command has besides the variables of its test, as it may look."""
+"""Example values of the variables that a command has besides those of its test."""
 
 
 def wrong_words(
     steps: Expansion, specs: Sequence[ProviderSpec], sharing: Sharing, templates: Templates
 ) -> Iterator[Problem]:
-    """Words that use a variable that there is not: nothing would be there in its place.
+    """Yield problems of words with undefined variables, which would be empty.
 
-    Of variables that hooks, other rows or code make nothing is known here.
+    Variables that hooks, other rows or code create are unknown here, so words with them are not checked.
     """
     if not isinstance(steps.suite.settings, AgentSettings) or steps.suite.extensions:
         return
@@ -58,7 +58,7 @@ def wrong_words(
 
 
 def _of_each_test(steps: Expansion) -> Iterator[Step]:
-    """A step of each test and column: repeats have the same variables, and alternatives the same names."""
+    """Yield one step of each test and column: repeats and alternatives have the same variable names."""
     for stretch, several in stretch_sizes(steps):
         shape = stretch.shape
         for test in range(several):
@@ -67,7 +67,7 @@ def _of_each_test(steps: Expansion) -> Iterator[Step]:
 
 
 def _is_known(steps: Expansion, step: Step) -> bool:
-    """Whether the variables of a step are those of its test."""
+    """Return whether the variables of a step are those of its test."""
     if step.test.options.transform_vars or step.test.fault is not None:
         return False
     rows_of = steps.suite.rows_of

@@ -1,7 +1,7 @@
-"""Tasks of type `agent`: cases that agents work on in folders of their own until they are done.
+"""Tasks of type `agent`: cases that agents work on in their own folders until they are done.
 
-Such a task is a suite of prompts, providers and tests, whose tests are cases, with settings of how agents are
-started.
+Such a task is a suite of prompts, providers and tests, whose tests are cases, with settings for starting
+agents.
 """
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
@@ -32,28 +32,28 @@ from trioeval.grading import quote
 from trioeval.suite.model import Suite
 from trioeval.templates import Templates, is_template
 
-# What filters leave of a task of type `agent`: with a case, all that it depends on is run.
+# The effect of filters on a task of type `agent`: the dependencies of a selected case are run as well.
 
 
-_TOLD = 5  # names of cases
+_TOLD = 5  # case names in a message
 
 
 @attrs.frozen
-class Selected:
-    """Tests that are run."""
+class SelectedTests:
+    """The tests to run."""
 
     places: Container[int] | None
-    """Among all tests of the suite; None is all of them."""
+    """Their indices among all tests of the suite; None means all of them."""
     warnings: Sequence[Problem] = ()
-    """Which of them nobody has asked for, in one."""
+    """A warning about tests that the filters exclude, if any."""
 
 
-def with_dependencies(suite: Suite, places: Container[int] | None) -> Selected:
-    """The same tests of a suite, and the cases that they depend on: without those none could be begun.
+def with_dependencies(suite: Suite, places: Container[int] | None) -> SelectedTests:
+    """Return selected tests together with the cases that they depend on, without which they could not start.
 
     Args:
-        suite: Any; one whose tests are no cases is left as it is.
-        places: The tests that filters leave.
+        suite: A suite; without cases the selection is returned unchanged.
+        places: The indices of the tests that the filters select.
 
     Example:
         >>> from trioeval import parse_suite
@@ -62,10 +62,10 @@ def with_dependencies(suite: Suite, places: Container[int] | None) -> Selected:
         >>> suite = parse_suite({"providers": ["echo"], "tasks": [task]}).tasks[0].suite
         >>> found = with_dependencies(suite, [1])
         >>> sorted(found.places), found.warnings[0].message
-        ([0, 1], 'case a is run although the filters leave it out: others depend on it')
+        ([0, 1], 'case a is run although the filters exclude it: others depend on it')
     """
     if not isinstance(suite.settings, AgentSettings) or places is None:
-        return Selected(places)
+        return SelectedTests(places)
     cases = [case_of(test) for test in suite.tests]
     by_name = {case.name: place for place, case in enumerate(cases) if case is not None}
     wanted = [place for place in range(len(cases)) if place in places]
@@ -81,18 +81,16 @@ def with_dependencies(suite: Suite, places: Container[int] | None) -> Selected:
         for place, case in enumerate(cases)
         if case is not None and place in found and place not in places
     ]
-    return Selected(frozenset(found), [Problem("$.tests", _told(names))] if names else ())
+    return SelectedTests(frozenset(found), [Problem("$.tests", _told(names))] if names else ())
 
 
 def _told(names: Sequence[str]) -> str:
     if len(names) == 1:
-        return f"case {names[0]} is run although the filters leave it out: others depend on it"
+        return f"case {names[0]} is run although the filters exclude it: others depend on it"
     rest = len(names) - _TOLD
     more = f" and {rest} more" if rest > 0 else ""
     listed = ", ".join(names[:_TOLD])
-    return (
-        f"cases {listed}{more} are run although the filters leave them out: others depend on them"
-    )
+    return f"cases {listed}{more} are run although the filters exclude them: others depend on them"
 
 
 SETTINGS = tuple(fields_by_key(AgentSettings))
@@ -103,7 +101,7 @@ INSTEAD: Mapping[str, str] = {
     "restarts": 'write "maxRestarts": it counts all attempts',
     "timeout": 'write "attemptTimeout", in seconds',
 }
-"""What was meant by keys that there are elsewhere."""
+"""Hints for keys that exist elsewhere."""
 
 
 def agent_suite(
@@ -113,18 +111,18 @@ def agent_suite(
     templates: Templates,
     structure: Callable[[], tuple[Suite, list[Mistake]]],
 ) -> tuple[Suite, list[Mistake]]:
-    """The suite of such a task, and everything that is wrong with it.
+    """Return the suite of such a task, and all of its mistakes.
 
     Args:
-        said: What its entry says under `SETTINGS`, in either spelling.
-        data: What else it says, and has from the top, as a whole suite file would say it.
-        around: What its files are read against.
+        said: The keys of `SETTINGS` in its entry, in either spelling.
+        data: The other keys, including those from the top level, as in a whole suite file.
+        around: The context of its files.
         templates: Render workspaces.
-        structure: Gives the suite that `data` is, whose tests may be cases, and what is wrong with it.
+        structure: Returns the suite of `data`, whose tests may be cases, and its mistakes.
     """
     suite, faults = structure()
     mistakes = Mistakes(faults)
-    # Names are looked for in what stands there, so that another mistake hides none of them.
+    # Names are collected from the file, so that another mistake hides none of them.
     tests = written_cases(data.get("tests")) if mistakes else suite.tests
     workspaces = WorkspaceTemplates.of(around, templates)
     settings: AgentSettings | None = None
@@ -141,10 +139,10 @@ def agent_suite(
 
 
 def _missing(data: Mapping[str, Any], around: Around) -> Iterator[Mistake]:
-    """What an agent cannot be without; what stands there and is empty is told where it is read."""
+    """Yield mistakes for missing keys that an agent needs; empty ones are reported where they are parsed."""
     if data.get("prompts") is None:
         hint = 'for example "prompts": ["Repair {{name}}."]'
-        yield Mistake("there are no prompts, so nothing is to be done", hint)
+        yield Mistake("there are no prompts, so agents have nothing to do", hint)
     tests = data.get("tests")
     if tests is None or (tests == [] and not around.allow_empty):
         at = ("tests",) if "tests" in data else ()
@@ -172,7 +170,7 @@ def _done_file(value: Any, _wanted: Any) -> str:
     path, foreign = PurePosixPath(said), PureWindowsPath(said)
     is_inside = not (path.is_absolute() or foreign.anchor or ".." in (*path.parts, *foreign.parts))
     if is_template(said):
-        message = f"is the same for all cases and no template, got {quote(said)}"
+        message = f"applies to all cases and must not be a template, got {quote(said)}"
         raise MistakenError(Mistake(message, 'write a relative path such as "DONE"'))
     if not is_inside or not path.name or said.endswith(("/", "\\")) or "\0" in said:
         message = f"must be a file in the workspace, got {quote(said)}"

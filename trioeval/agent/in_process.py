@@ -9,8 +9,7 @@
 
     ends = await run_agents([AgentCase("calc", repair, "Repair it.")], lanes=lanes)
 
-Each attempt takes a slot of a lane, of which there are as many as the lane is wide; a run that waits holds
-none.
+Each attempt takes a slot of a lane, which has as many slots as its max concurrency; a waiting run holds none.
 """
 
 import functools
@@ -24,52 +23,52 @@ import attrs
 import trio
 
 from trioeval.agent.bus.messages import MessageType
-from trioeval.agent.loop import LoopEnd, Turn, run_until_done
+from trioeval.agent.loop import AttemptTurn, LoopEnd, run_until_done
 from trioeval.agent.protocols import (
     Agent,
     AgentObserver,
     Attempts,
-    CaseTeller,
-    Family,
-    LoopTerms,
-    Posts,
+    CaseNotifier,
+    ChildFamily,
+    CountingPoster,
+    LoopConfig,
     RunIds,
     own_run_ids,
 )
 from trioeval.agent.restarts import Attempt, AttemptEnd, AttemptFailure, RestartPolicy
-from trioeval.agent.slots import LaneSlots, Stretches
+from trioeval.agent.slots import LaneSlots, SlotSession
 from trioeval.errors import TooLateError, UsageError
 from trioeval.kernel import Calls, Done, Failed, Job, Lanes, Outcome, Plan, run_plan
 from trioeval.kernel.events import guarded
 from trioeval.nurseries import open_plain_nursery
 
-# Children of agents that are functions: they live in the scope of their case, over its restarts.
+# Children of agents that are functions: they live as long as their case, over its restarts.
 
 
 @attrs.define(eq=False)
 class Child:
-    """A run that another one has started."""
+    """A run that another run has started."""
 
     name: str
-    """What it is called; several may have one name."""
+    """Its name; several may have the same."""
     end: AttemptEnd | None = attrs.field(init=False, default=None)
-    """None as long as it lives."""
+    """None until it has ended."""
     _scope: trio.CancelScope = attrs.field(init=False, factory=trio.CancelScope)
     _over: trio.Event = attrs.field(init=False, factory=trio.Event)
 
     async def wait(self) -> AttemptEnd:
-        """How it ended, when it has. A checkpoint."""
+        """Wait until it has ended, and return its end. A checkpoint."""
         await self._over.wait()
         assert self.end is not None  # noqa: S101 - set before
         return self.end
 
-    async def live(self, turn: Turn, family: Family) -> None:
-        """Work once; whatever becomes of it, nobody beside it fails."""
+    async def live(self, turn: AttemptTurn, family: ChildFamily) -> None:
+        """Work once; a failure affects no other run."""
         try:
             with self._scope:
                 await turn.run()
                 self.end = turn.end
-        except Exception as error:  # noqa: BLE001 - the lane's; its parent's own next turn meets it too
+        except Exception as error:  # noqa: BLE001 - of the lane; its parent's own next attempt meets it too
             message = f"{type(error).__name__}: {error}"
             self.end = AttemptEnd(failure=AttemptFailure("unexpected", message))
         finally:
@@ -79,24 +78,24 @@ class Child:
             family.drop(self)
 
     def alive(self) -> Sequence[str]:
-        """Its name."""
+        """Return its name."""
         return (self.name,)
 
     def cancel(self) -> None:
-        """End it. It cleans up as Trio's tasks do."""
+        """End it. It cleans up like any Trio task."""
         self._scope.cancel("the case is over")
 
     async def stop(self) -> None:
-        """End it, and return when it has cleaned up. A checkpoint."""
+        """End it, and wait until it has cleaned up. A checkpoint."""
         self.cancel()
         await self._over.wait()
 
     def leave(self) -> None:
-        """Nothing is left of it."""
+        """Do nothing: it leaves nothing behind."""
 
 
 AgentFunction: TypeAlias = "Callable[[AgentRun], Awaitable[AttemptEnd | str | None]]"
-"""An agent: works once, and returns what it says. What it raises is how its attempt failed."""
+"""An agent: works once, and returns its output. An exception is the failure of its attempt."""
 
 
 @attrs.frozen
@@ -104,25 +103,25 @@ class AgentCase:
     """A task for an agent."""
 
     name: str
-    """Different for all cases of one run."""
+    """Unique among the cases of a run."""
     agent: AgentFunction
     prompt: str
-    """What is to be done."""
+    """The task."""
     policy: RestartPolicy = attrs.field(default=RestartPolicy(), kw_only=True)
     child_timeout: float = attrs.field(default=300.0, kw_only=True)
-    """Seconds that children may go on when the task is done, > 0."""
+    """Seconds that children may continue after the task is done, > 0."""
     earlier: Sequence[AttemptEnd] = attrs.field(default=(), kw_only=True)
-    """How attempts of an earlier execution ended."""
+    """The ends of attempts of an earlier execution."""
 
 
 class AgentRun:
-    """What an agent works with: its attempt, and what it may do. Good for one attempt.
+    """The interface of an agent: its attempt, and its possible actions. Used for one attempt.
 
-    Types obtained from `run_agents` only.
+    Obtained from `run_agents` only.
     """
 
     def __init__(
-        self, attempt: Attempt, stretches: Stretches, flag: trio.Event, case: "_Case"
+        self, attempt: Attempt, stretches: SlotSession, flag: trio.Event, case: "_RunningCase"
     ) -> None:
         self.attempt = attempt
         """Its number, its run id and that of the attempt before it."""
@@ -133,38 +132,38 @@ class AgentRun:
 
     @property
     def prompt(self) -> str:
-        """What is to be done, after a word on how it came to this if it has begun before."""
+        """The task, after a continuation note if it has been started before."""
         return self.attempt.prompt
 
     def done(self) -> None:
-        """Say that the task is done: there is no other attempt. Not a checkpoint.
+        """Mark the task as done, so that no further attempt starts. Not a checkpoint.
 
-        A child has a task of its own, and works once whether or not it says so.
+        A child has its own task, and works once whether or not it calls this.
         """
         self._flag.set()
 
     def waiting(self) -> AbstractAsyncContextManager[None]:
-        """Put around what the agent waits for, with `async with`: it holds no slot inside.
+        """Return a context manager for waits: inside of `async with`, the agent holds no slot.
 
-        Behind, it has a slot again, also if what it waited for was cut off by a time limit.
+        Afterwards it has a slot again, also if the wait was cut off by a timeout.
         """
         return self._stretches.waiting()
 
     async def start_child(
         self, agent: AgentFunction, name: str, prompt: str | None = None
     ) -> Child:
-        """Start another agent, which works beside this one in a slot of its own. A checkpoint.
+        """Start another agent, which works concurrently in its own slot. A checkpoint.
 
-        It lives in the case, not in the attempt: when the task is done it is waited for, and when the case is
-        over it is ended. It works once.
+        It belongs to the case, not to the attempt: when the task is done it is awaited, and when the case
+        ends it is ended. It works once.
 
         Args:
-            agent: Who works.
-            name: What it is called.
-            prompt: What it is told; None tells it the task.
+            agent: The agent.
+            name: Its name.
+            prompt: Its prompt; None uses the task of this agent.
 
         Raises:
-            TooLateError: The case is over.
+            TooLateError: The case has ended.
         """
         await trio.lowlevel.checkpoint()
         told = self.attempt.task_prompt if prompt is None else prompt
@@ -176,10 +175,10 @@ class AgentRun:
         """Wait for children, without a slot. A checkpoint.
 
         Args:
-            *children: Which; all that this attempt has started, if none is named.
+            *children: The children to wait for; all of this attempt without arguments.
 
         Returns:
-            How each of them ended, in that order.
+            Their ends, in the same order.
         """
         async with self.waiting():
             return [await child.wait() for child in children or tuple(self._children)]
@@ -199,35 +198,35 @@ async def run_agents(
 ) -> list[LoopEnd]:
     """Work on cases until each is done, given up or stopped. A checkpoint.
 
-    Attempts begin in the order of the cases as far as there are slots. Cancelled, it ends all of them and
-    their children, and tells `emit` what was done, before it gives way.
+    Attempts start in the order of the cases as slots allow. When cancelled, it ends all of them and
+    their children, and passes their results to `emit`, before it raises.
 
     Args:
-        cases: What to do.
-        lanes: The lanes, which others may use at the same time.
-        lane: The name of that whose width is the number of attempts at once; it may be changed meanwhile.
+        cases: The cases.
+        lanes: The lanes, which may be shared with other work.
+        lane: The name of the lane whose max concurrency limits concurrent attempts; it may change meanwhile.
         emit: Awaited with the end of one case after another, in their order.
-        post: Told of what happens to cases, to put it on a bus; what it raises is counted.
-        observe: Told of every attempt, in the instant.
-        stop: When set, no further attempt begins and those under way run to their end.
+        post: Called with events of cases, to post them on a bus; its exceptions are counted.
+        observe: Called immediately with every event of an attempt.
+        stop: When set, no further attempt starts and running ones continue to their end.
         deadline: Instant on the Trio clock at which everything is cut off.
-        run_ids: Names attempts; by the clock of this machine and a random owner if None.
+        run_ids: Creates run ids; None uses the clock of this machine and a random owner.
 
     Returns:
         The ends of the cases, in their order.
 
     Raises:
-        UsageError: Two cases have one name, or a case has no prompt, or a time is out of its range.
-        PlanError: There is no such lane.
-        Exception: Whatever `emit` raised; everything is ended for it.
+        UsageError: Two cases have the same name, or a case has no prompt, or a time is out of range.
+        PlanError: The lane does not exist.
+        Exception: Whatever `emit` raised; everything is ended first.
     """
     _check(cases)
     stop = trio.Event() if stop is None else stop
     ids = own_run_ids() if run_ids is None else run_ids
     ends: list[LoopEnd] = []
-    made = [_Case(case, lane, ids, stop, post, guarded(observe)) for case in cases]
+    made = [_RunningCase(case, lane, ids, stop, post, guarded(observe)) for case in cases]
 
-    async def perform(job: Job[_Case], calls: Calls[_Case]) -> LoopEnd:
+    async def perform(job: Job[_RunningCase], calls: Calls[_RunningCase]) -> LoopEnd:
         return await job.payload.work(calls)
 
     async def take(outcome: Outcome[LoopEnd]) -> None:
@@ -243,7 +242,7 @@ async def run_agents(
         emit=take,
         stop=stop,
         deadline=deadline,
-        max_live_jobs=max(1, len(made)),  # cases between two attempts keep nobody from beginning
+        max_live_jobs=max(1, len(made)),  # cases between two attempts must not block others
     )
     return ends
 
@@ -251,7 +250,7 @@ async def run_agents(
 def _check(cases: Sequence[AgentCase]) -> None:
     names = [case.name for case in cases]
     wrong = [
-        f"two cases are called {name!r}" for name in sorted(set(names)) if names.count(name) > 1
+        f"two cases have the name {name!r}" for name in sorted(set(names)) if names.count(name) > 1
     ]
     wrong += [f"case {case.name!r} has no prompt" for case in cases if not case.prompt.strip()]
     wrong += [
@@ -264,8 +263,8 @@ def _check(cases: Sequence[AgentCase]) -> None:
 
 
 @attrs.define(eq=False)
-class _Case:
-    """A case at work."""
+class _RunningCase:
+    """A running case."""
 
     case: AgentCase
     _lane: str
@@ -275,29 +274,29 @@ class _Case:
     _observe: AgentObserver | None
     _attempts: Attempts = attrs.field(init=False)
     _names: Counter[str] = attrs.field(init=False, factory=Counter)
-    """How many children were started of each name."""
+    """Number of started children by name."""
     _ahead: LaneSlots = attrs.field(init=False)
-    _terms: LoopTerms = attrs.field(init=False)
+    _terms: LoopConfig = attrs.field(init=False)
 
     @_attempts.default
     def _earlier(self) -> Attempts:
         return Attempts(ids=self._ids, prompt=self.case.prompt, ends=[*self.case.earlier])
 
     async def work(self, calls: Calls[Any]) -> LoopEnd:
-        """The body of its job."""
+        """Run the body of its job."""
         self._ahead = LaneSlots(calls, self._lane, ahead=True)
-        stretches, flag = Stretches(LaneSlots(calls, self._lane), self._ahead), trio.Event()
+        stretches, flag = SlotSession(LaneSlots(calls, self._lane), self._ahead), trio.Event()
         async with open_plain_nursery() as nursery:
-            self._terms = LoopTerms(
+            self._terms = LoopConfig(
                 policy=self.case.policy,
                 child_timeout=self.case.child_timeout,
                 slots=stretches,
                 marker=flag,
-                children=Family(nursery),
-                posts=Posts(self._tell_bus),
+                children=ChildFamily(nursery),
+                posts=CountingPoster(self._tell_bus),
                 attempts=self._attempts,
                 stop=self._stop,
-                tell=CaseTeller(
+                tell=CaseNotifier(
                     observe=self._observe, case=self.case.name, agent=_name(self.case.agent)
                 ),
             )
@@ -306,46 +305,46 @@ class _Case:
             return await run_until_done(agent, self._terms)
 
     def start_child(self, agent: AgentFunction, name: str, prompt: str) -> Child:
-        """Let another agent live in the case.
+        """Start another agent in the case.
 
         Raises:
-            TooLateError: The case is over.
+            TooLateError: The case has ended.
         """
         family = self._terms.children
         if family.has_ended:
-            raise TooLateError(f"{name!r} was to be started when its case was over")
-        stretches, flag = Stretches(self._ahead, self._ahead), trio.Event()
+            raise TooLateError(f"the child {name!r} cannot start: its case has ended")
+        stretches, flag = SlotSession(self._ahead, self._ahead), trio.Event()
         self._names[name] += 1
         twin = f"#{self._names[name]}" if self._names[name] > 1 else ""
         terms = attrs.evolve(
             self._terms,
             slots=stretches,
             marker=flag,
-            posts=Posts(self._tell_bus),
+            posts=CountingPoster(self._tell_bus),
             attempts=Attempts(ids=self._ids, prompt=prompt),
-            stop=trio.Event(),  # its parent runs to its end, and may need it for that
+            stop=trio.Event(),  # its parent runs to its end, and may need it
             tell=attrs.evolve(self._terms.tell, case=f"{self.case.name}/{name}{twin}", agent=name),
         )
         stretches.tell = functools.partial(terms.tell, number=0)
         child = Child(name)
         family.relatives.append(child)
-        turn = Turn(self._agent(agent, stretches, flag), terms)
+        turn = AttemptTurn(self._agent(agent, stretches, flag), terms)
         family.nursery.start_soon(child.live, turn, family, name=f"child {name}")
         return child
 
     def end_of(self, outcome: Outcome[LoopEnd]) -> LoopEnd:
-        """What became of the case, whatever became of its job."""
+        """Return the end of the case for any outcome of its job."""
         if isinstance(outcome, Done):
             return outcome.value
         if isinstance(
             outcome, Failed
-        ):  # nothing of the agent: its lane, or what names its attempts
+        ):  # not the agent's failure: that of its lane, or of the creation of run ids
             message = f"{type(outcome.error).__name__}: {outcome.error}"
         else:
-            message = "interrupted" if self._attempts.last_id is not None else "not begun"
+            message = "interrupted" if self._attempts.last_id is not None else "not started"
         return LoopEnd(ending="interrupted", message=message, attempts=tuple(self._attempts.ends))
 
-    def _agent(self, function: AgentFunction, stretches: Stretches, flag: trio.Event) -> Agent:
+    def _agent(self, function: AgentFunction, stretches: SlotSession, flag: trio.Event) -> Agent:
         async def agent(attempt: Attempt, /) -> AttemptEnd:
             began_at = trio.current_time()
             said = await function(AgentRun(attempt, stretches, flag, self))

@@ -1,6 +1,6 @@
 """Record of the processes of attempts, so that those of a program that died can be ended.
 
-How an attempt ended is recorded like any other reply, as a call of the role `attempt`.
+The end of an attempt is recorded like any other reply, as a call of the role `attempt`.
 """
 
 from collections.abc import Sequence
@@ -11,50 +11,50 @@ import attrs
 
 @attrs.frozen(kw_only=True)
 class ProcessIdentity:
-    """The first process of a tree, told from others that had or will have its number."""
+    """The first process of a tree, distinguished from others with the same number earlier or later."""
 
     pid: int
-    """0 where it is written down before it begins."""
+    """0 if it is recorded before it starts."""
     started: int
-    """Clock ticks since the system was started; 0 where it does not tell."""
+    """Clock ticks from the system's start; 0 if unknown."""
     host: str
-    """Which machine, since which start of it."""
+    """The machine, with its boot."""
     mark: str
-    """What the environment of the whole tree holds, and no other's."""
+    """A text in the environment of the whole tree, and of no other."""
 
 
 @attrs.frozen(kw_only=True)
 class RunningAttempt:
-    """An attempt that has begun and is not over, as far as anybody knows."""
+    """An attempt that has started and, as far as known, not ended."""
 
     run_id: str
-    """Of the attempt."""
+    """The run id of the attempt."""
     index: int
-    """Of the row."""
+    """The index of the row."""
     row: str
     """The id of the row."""
     number: int
     """≥ 0."""
     agent: str
-    """What its agent is called."""
+    """The name of its agent."""
     process: ProcessIdentity
 
 
 class AgentJournal(Protocol):
-    """Where the processes of one task are written down. What is synchronous here neither waits nor raises."""
+    """Record of the processes of one task. The synchronous methods neither wait nor raise."""
 
     def started(self, attempt: RunningAttempt, /) -> None:
-        """Its process runs."""
+        """Record a running process."""
         ...
 
     def gone(self, run_id: str, /) -> None:
-        """Nothing of it is left."""
+        """Record that no process of an attempt is left."""
         ...
 
     def left(self) -> Sequence[RunningAttempt]:
-        """What earlier executions of the run did not see the end of."""
+        """Return the attempts whose end earlier executions of the run did not record."""
         ...
 
     async def durable(self) -> None:
-        """Return when what was written down so far is safe. A checkpoint only if it has to wait."""
+        """Wait until the records so far are durable. A checkpoint only if it has to wait."""
         ...

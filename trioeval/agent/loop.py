@@ -1,9 +1,9 @@
 """The restart loop of one case: an agent is started again and again until its task is done.
 
-Before each attempt there is one question, whose answer depends only on the marker and on how the attempts
-so far ended: done, given up, or once more, and after how long. So a run that is cut anywhere and gone on
-with is the same as one that was not, and a task that says that it is done is done, however its last attempt
-ended. What is to be answered is decided in `restarts`; an attempt is in `turn`.
+Before each attempt there is one decision, which depends only on the marker and on the ends of the attempts so
+far: done, given up, or another attempt, and after how long. So a run that is interrupted anywhere and resumed
+equals an uninterrupted one, and a task that is marked as done is done, however its last attempt ended. The
+decisions are made in `restarts`; `AttemptTurn` is an attempt.
 
 Laws: SLOT, DRAIN, LEAK, RESUME.
 """
@@ -25,36 +25,36 @@ from trioeval.agent.protocols import (
     AttemptWaiting,
     CaseEnded,
     CaseEnding,
-    LoopTerms,
+    LoopConfig,
 )
 from trioeval.agent.restarts import (
     Attempt,
     AttemptEnd,
     AttemptFailure,
-    GaveUp,
-    Stop,
-    counted,
+    GiveUp,
+    GiveUpReason,
+    attempts_text,
     decide,
 )
 from trioeval.errors import (
     AgentError,
     BudgetError,
     LaneClosedError,
+    LimitError,
     MarkerError,
-    QuotaError,
     TooLateError,
     leaves,
 )
 from trioeval.nurseries import open_plain_nursery
 
-# Waits for the first of several things.
+# Waits for the first of several events.
 
 
-async def first_of(*waits: Callable[[], Awaitable[None]], seconds: float = math.inf) -> None:
-    """Return when one of some waits is over, or so many seconds are; the others are cancelled. A checkpoint.
+async def wait_for_first(*waits: Callable[[], Awaitable[None]], seconds: float = math.inf) -> None:
+    """Wait until one of several waits ends, or the timeout; the others are cancelled. A checkpoint.
 
     Raises:
-        Exception: What one of them raised, by itself.
+        Exception: The exception of one of them, without a group.
     """
     failures: list[Exception] = []
 
@@ -63,7 +63,7 @@ async def first_of(*waits: Callable[[], Awaitable[None]], seconds: float = math.
             await wait()
         except Exception as error:  # noqa: BLE001 - raised below: no group around it
             failures.append(error)
-        nursery.cancel_scope.cancel("one of the waits is over")
+        nursery.cancel_scope.cancel("one of the waits has ended")
 
     with trio.move_on_after(seconds):
         async with trio.open_nursery() as nursery:
@@ -73,46 +73,46 @@ async def first_of(*waits: Callable[[], Awaitable[None]], seconds: float = math.
         raise failures[0]
 
 
-# One attempt, from the line for its slot to its end.
+# One attempt, from the wait for its slot to its end.
 #
-# What waits holds no slot, and what holds one begins at once: whether the attempt is still wanted is asked
-# when it has its slot, because a case may be done, or its run be stopped, while it stands in line.
+# A waiting attempt holds no slot, and one with a slot starts at once: whether it is still needed is checked
+# when it has its slot, because a case may be done, or its run be stopped, while it is queued.
 #
 # Laws: SLOT, DRAIN.
 
 
 _AT_ONCE = 0.01
-"""Seconds after which an attempt that has no slot is one that waits."""
+"""Seconds after which an attempt without a slot is reported as waiting."""
 _TOLD_WITHIN = 1.0
-"""Seconds that the message may take of which the end of an attempt comes behind."""
-RUN_IS_OVER = (BudgetError, LaneClosedError, QuotaError, TooLateError)
-"""What an agent whose calls go through lanes raises when the run cannot go on: no failure of its attempt."""
+"""Maximum seconds for posting a message that precedes the end of an attempt."""
+RUN_IS_OVER = (BudgetError, LaneClosedError, LimitError, TooLateError)
+"""Exceptions of an agent with calls on lanes when the run cannot continue: not failures of its attempt."""
 _TRACE = 4000
-"""Characters of the traceback that are kept of an agent that raised."""
+"""Maximum length of the recorded traceback of an agent."""
 
 
 @attrs.define(eq=False)
-class Turn:
-    """The turn of one attempt; good for one `run`."""
+class AttemptTurn:
+    """The turn of one attempt; `run` is called once."""
 
     _agent: Agent
-    _terms: LoopTerms
+    _terms: LoopConfig
     attempt: Attempt | None = attrs.field(init=False, default=None)
-    """None as long as it has not begun."""
+    """None until it has started."""
     end: AttemptEnd | None = attrs.field(init=False, default=None)
-    """None as long as it is not over."""
+    """None until it has ended."""
     _told: trio.Event = attrs.field(init=False, factory=trio.Event)
-    """Set when the bus has been told of its start, or will not be."""
+    """Set when its start is posted on the bus, or will not be."""
     _line: trio.CancelScope = attrs.field(init=False, factory=trio.CancelScope)
-    """What it waits for its slot in."""
+    """The scope of the wait for its slot."""
 
     async def run(self) -> None:
-        """Wait for a slot, work in it, and tell of it; or not at all, if that is not wanted any more.
+        """Wait for a slot, work in it, and post its end; do nothing if the attempt is no longer needed.
 
         A checkpoint.
 
         Raises:
-            Exception: What the slots raise, and what writes down beginnings and ends.
+            Exception: Whatever the slots raise, and the record of starts and ends.
         """
         is_cut_off = True
         try:
@@ -124,18 +124,18 @@ class Turn:
                     if self.attempt is not None:
                         await self._told.wait()
                 finally:
-                    nursery.cancel_scope.cancel("the attempt is over")
+                    nursery.cancel_scope.cancel("the attempt has ended")
             is_cut_off = False
         finally:
             if is_cut_off and self.attempt is not None and self._told.is_set():
-                # Bounded: who reads the bus is not to wait for a resume that may never come.
+                # Bounded: readers of the bus must not wait for a resume that may never come.
                 with trio.move_on_after(_TOLD_WITHIN, shield=True):
                     await self._tell_cut(self.attempt)
         if self.attempt is not None and self.end is not None:
             await self._tell_end(self.attempt, self.end.failure)
 
     async def _tell_cut(self, attempt: Attempt) -> None:
-        """What the bus is told of an attempt with which its case is cut off."""
+        """Post the end of an attempt that is cut off with its case."""
         if self.end is None:
             said = f"attempt {attempt.number} was cut off: run {attempt.run_id}"
             await self._terms.posts("RUN_CRASH", said)
@@ -143,13 +143,13 @@ class Turn:
             await self._tell_end(attempt, self.end.failure)
 
     async def _tell_end(self, attempt: Attempt, failure: AttemptFailure | None) -> None:
-        """What the bus is told, when the slot has been given back."""
+        """Post the end of an attempt, after its slot is released."""
         await self._terms.posts(*end_message(attempt.number, attempt.run_id, failure))
         if failure is not None:
             await self._terms.posts("WARNING", f"attempt {attempt.number} failed: {failure}")
 
     async def _watch(self) -> None:
-        """Tell that it waits, if it does; and end its wait at a stop."""
+        """Report the attempt as waiting, if it waits; and end its wait at a stop."""
         stop = self._terms.stop
         with trio.move_on_after(_AT_ONCE):
             await stop.wait()
@@ -157,16 +157,16 @@ class Turn:
             self._terms.tell(AttemptWaiting, number=len(self._terms.attempts.ends))
         await stop.wait()
         if self.attempt is None:
-            self._line.cancel("no further attempt is to begin")
+            self._line.cancel("no further attempt may start")
 
     async def _tell_start(self, attempt: Attempt) -> None:
-        """What the bus is told while the agent begins: others may have locked it, and a disk is slow."""
-        said = f"attempt {attempt.number} has begun: run {attempt.run_id}"
+        """Post the start, concurrently with the agent: the bus may be locked, and a disk may be slow."""
+        said = f"attempt {attempt.number} started: run {attempt.run_id}"
         await self._terms.posts.within(_TOLD_WITHIN, "RUN_START", said)
         self._told.set()
 
     async def _work(self, nursery: trio.Nursery) -> AttemptEnd | None:
-        """Everything that is done in the slot; how the attempt ended, for whoever settles what it used."""
+        """Do everything that needs the slot; return the attempt's end, from which its usage is settled."""
         terms = self._terms
         if terms.stop.is_set() or terms.marker.is_set():
             return None
@@ -193,7 +193,7 @@ class Turn:
     async def _ask(self, attempt: Attempt, started_at: float) -> AttemptEnd:
         try:
             return await self._agent(attempt)
-        except Exception as error:  # noqa: BLE001 - whatever an agent raises is how its attempt ended
+        except Exception as error:  # noqa: BLE001 - any exception of an agent is the failure of its attempt
             over = next((one for one in leaves(error) if isinstance(one, RUN_IS_OVER)), None)
             if over is None:
                 return AttemptEnd(
@@ -201,20 +201,20 @@ class Turn:
                     duration_s=trio.current_time() - started_at,
                     metadata={"trace": "".join(traceback.format_exception(error))[-_TRACE:]},
                 )
-        raise over  # no group around it
+        raise over  # without a group
 
 
 def end_message(
     number: int, run_id: str, failure: AttemptFailure | None
 ) -> tuple[MessageType, str]:
-    """What a bus is told of the end of an attempt: type and body."""
+    """Return the type and body of the bus message for the end of an attempt."""
     if failure is None:
-        return "RUN_STOP", f"attempt {number} has ended: run {run_id}"
-    return "RUN_CRASH", f"attempt {number} has failed: run {run_id}"
+        return "RUN_STOP", f"attempt {number} ended: run {run_id}"
+    return "RUN_CRASH", f"attempt {number} failed: run {run_id}"
 
 
 def _said(error: Exception) -> str:
-    """What was raised; out of a nursery each that was."""
+    """Return the text of an exception; of a group each of its exceptions."""
     return "; ".join(f"{type(leaf).__name__}: {leaf}" for leaf in leaves(error))
 
 
@@ -223,37 +223,37 @@ LoopEnding: TypeAlias = Literal["done", "failed", "interrupted"]
 
 @attrs.frozen(kw_only=True)
 class LoopEnd:
-    """What became of a case."""
+    """The end of a case."""
 
     ending: LoopEnding
-    gave_up: GaveUp | None = None
-    """Why, of one that failed."""
+    gave_up: GiveUpReason | None = None
+    """The reason, if it failed."""
     message: str
-    """In a sentence: `done after 3 attempts`."""
+    """A short text: `done after 3 attempts`."""
     attempts: tuple[AttemptEnd, ...]
-    """Those of earlier executions among them; all but the last without their output."""
+    """Including those of earlier executions; all but the last one without their output."""
     children_ended: int = 0
-    """Children that had to be ended."""
+    """Number of children that had to be ended."""
     untold: int = 0
-    """Messages that the bus did not take."""
+    """Number of messages that the bus did not accept."""
 
 
-async def run_until_done(agent: Agent, terms: LoopTerms) -> LoopEnd:
+async def run_until_done(agent: Agent, terms: LoopConfig) -> LoopEnd:
     """Work on a case until it is done, given up, or stopped. A checkpoint.
 
     When it returns or raises, none of its children is alive.
 
     Raises:
-        Exception: What the slots raise, and the record of attempts; of the agent what says that the run is
-            over.
+        Exception: Whatever the slots and the record of attempts raise; and those exceptions of the agent
+            that end the run.
     """
-    return await _Case(agent, terms).run()
+    return await _CaseLoop(agent, terms).run()
 
 
 @attrs.define(eq=False)
-class _Case:
+class _CaseLoop:
     _agent: Agent
-    _terms: LoopTerms
+    _terms: LoopConfig
 
     async def run(self) -> LoopEnd:
         ending: CaseEnding = "interrupted"
@@ -265,7 +265,7 @@ class _Case:
             ending = "failed"
             raise
         finally:
-            # Nothing outlives its case, whatever ends that. Bounded by what ends them.
+            # Nothing outlives its case, however it ends. Bounded by the timeouts of ending them.
             # Test: test_no_child_is_alive_when_the_loop_is_over.
             with trio.CancelScope(shield=True):
                 await self._terms.children.end()
@@ -287,7 +287,7 @@ class _Case:
         terms = self._terms
         while not terms.marker.is_set():
             verdict = decide(terms.policy, self._ends)
-            if isinstance(verdict, Stop):
+            if isinstance(verdict, GiveUp):
                 return await self._give_up(verdict.why, verdict.message)
             await self._rest(verdict.delay)
             if terms.marker.is_set():
@@ -300,28 +300,28 @@ class _Case:
             await self._attempt()
         return await self._finish()
 
-    async def _give_up(self, why: GaveUp, message: str) -> LoopEnd:
+    async def _give_up(self, why: GiveUpReason, message: str) -> LoopEnd:
         ended = await self._end_children()
         await self._terms.posts("ERROR", message)
         return self._over("failed", message, ended, why)
 
     async def _rest(self, delay: float) -> None:
-        """Wait before an attempt; not longer than until nobody wants it any more."""
+        """Wait before an attempt; at most until it is no longer needed."""
         if delay > 0 and not self._terms.stop.is_set():
             with self._terms.idle():
-                await first_of(self._terms.marker.wait, self._terms.stop.wait, seconds=delay)
+                await wait_for_first(self._terms.marker.wait, self._terms.stop.wait, seconds=delay)
 
     async def _attempt(self) -> None:
         await self._terms.posts("INFO", f"starting attempt {len(self._ends)}")
-        # Who is cancelled already takes nothing, also where a slot is free.
+        # When it is already cancelled it takes no slot, even if one is free.
         await trio.lowlevel.checkpoint_if_cancelled()
-        await Turn(self._agent, self._terms).run()
+        await AttemptTurn(self._agent, self._terms).run()
 
     async def _finish(self) -> LoopEnd:
-        """The task is done: its children have their last seconds."""
+        """Finish a case that is done: its children may continue for their timeout."""
         terms, ended = self._terms, 0
         if alive := terms.children.alive():
-            await self._terms.posts("INFO", f"done, but for {_counted(alive)}: {', '.join(alive)}")
+            await self._terms.posts("INFO", f"done, except {_counted(alive)}: {', '.join(alive)}")
             with terms.idle(), trio.move_on_after(terms.child_timeout):
                 await terms.children.wait()
             ended = await self._end_children()
@@ -330,7 +330,7 @@ class _Case:
         return self._over("done", message, ended)
 
     async def _end_children(self) -> int:
-        """End those that live; returns how many that were."""
+        """End the living children; return their number."""
         alive = self._terms.children.alive()
         if alive:
             await self._terms.children.end()
@@ -344,10 +344,10 @@ class _Case:
     @property
     def _after(self) -> str:
         number = len(self._ends)
-        return f"after {counted(number)}" if number else "before the first attempt"
+        return f"after {attempts_text(number)}" if number else "before the first attempt"
 
     def _over(
-        self, ending: LoopEnding, message: str, children_ended: int, why: GaveUp | None = None
+        self, ending: LoopEnding, message: str, children_ended: int, why: GiveUpReason | None = None
     ) -> LoopEnd:
         return LoopEnd(
             ending=ending,

@@ -1,4 +1,4 @@
-"""What a suite file says of agents, as frozen data."""
+"""The settings of agents in a suite file, as frozen data."""
 
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -13,77 +13,78 @@ from trioeval.suite.model import CodeDigests, ExtraKeys, TaskSettings, TaskType,
 from trioeval.text import KEY
 
 DONE_TYPE = "agent-done"
-"""The assertion that every case has, first of all: its agent said that it is done."""
+"""The first assertion of every case: its agent reported that it is done."""
 
 
 @attrs.frozen(kw_only=True)
 class AgentSettings(TaskSettings):
-    """How the agents of a task are started, and when they are given up."""
+    """Settings for starting the agents of a task, and for giving up."""
 
     type: ClassVar[TaskType] = "agent"
 
     workspace: str | None = None
-    """A template of a folder, or of a file of `git bundle`, that each case gets a copy of; None begins with
+    """A template of a folder, or of a file of `git bundle`, that each case gets a copy of; None starts with
     an empty folder."""
     done_file: str = "DONE"
-    """In the workspace: the agent makes this file when its task is done."""
+    """Path in the workspace: the agent creates this file when its task is done."""
     max_restarts: Count = 100
-    """Attempts in all."""
+    """Maximum number of attempts."""
     restart_delay: NotNegative = 1
     """Seconds between two attempts."""
     restart_backoff: Factor = 2
-    """Factor of the delay for each failure in a row, ≥ 1."""
+    """Factor of the delay for each consecutive failure, ≥ 1."""
     max_restart_delay: NotNegative = 60
-    """Seconds."""
+    """Maximum delay in seconds."""
     identical_failures: Count = 5
-    """Equal failures in a row after which the agent is given up."""
+    """Number of equal consecutive failures after which the case is given up."""
     attempt_timeout: Positive | None = None
-    """Seconds of one attempt; None does not bound it."""
+    """Timeout of one attempt in seconds; None means no limit."""
     child_timeout: Positive = 300
-    """Seconds that what the agent has started may go on when its task is done."""
+    """Seconds that child runs may continue after the task is done."""
     grace: NotNegative = 1.5
-    """Seconds between the request to end and the end by force."""
+    """Seconds between the request to end and the kill."""
     max_processes: Number = MAX_PROCESSES
-    """Processes that an attempt of a program, or a command of a model, may have at once, above which all of
-    them are killed; 0 does not bound them."""
+    """Maximum number of concurrent processes of an attempt of a program, or of a command of a model; with
+    more, all of them are killed; 0 means no limit."""
     max_tokens: Count | None = None
-    """Tokens of all attempts of a case after which none begins; None does not bound them."""
+    """Tokens of all attempts of a case after which no further attempt starts; None means no limit."""
     max_cost: Positive | None = None
-    """US dollars, likewise."""
+    """Cost of all attempts of a case in US dollars after which no further attempt starts; None means no
+    limit."""
     max_steps: Count = 50
-    """Replies of a model in one attempt."""
+    """Maximum number of replies of a model in one attempt."""
     allow_commands: bool = False
-    """Whether a model may run commands in its workspace."""
+    """True if a model may run commands in its workspace."""
 
     def identity(self, sources: CodeDigests | None) -> Sequence[Any]:
-        """What an attempt begins with, what ends it, and what a model may do."""
+        """Return the settings that decide the start, the end and the permissions of an attempt."""
         del sources
         return self.workspace, self.done_file, self.allow_commands
 
 
 @attrs.frozen(kw_only=True)
 class Case(ExtraKeys):
-    """What a test of a task of type `agent` says besides what every test says."""
+    """The additional keys of a test in a task of type `agent`."""
 
     name: str = attrs.field(metadata={KEY: "id"})
-    """Different from those of all other tests of the task."""
+    """Unique among the tests of the task."""
     depends_on: Texts = ()
-    """Names of cases that have to be done first."""
+    """Names of cases that must be done first."""
     when_failed: FailedDependency = attrs.field(
         default="skip", metadata={KEY: "onFailedDependency"}
     )
     dependency_timeout: Positive | None = None
-    """Seconds that it waits for those; None does not bound it."""
+    """Maximum wait for those in seconds; None means no limit."""
     workspace: str | None = None
-    """In place of that of the task."""
+    """Replaces that of the task."""
 
     @property
     def assertions(self) -> Sequence[Assertion]:
-        """Whether its agent said that it is done."""
+        """The assertion that its agent reported that it is done."""
         return (_DONE,)
 
     def identity(self) -> Sequence[Any]:
-        """What its first attempt begins with."""
+        """Return the settings that decide the start of its first attempt."""
         return (self.workspace,)
 
 
@@ -91,5 +92,5 @@ _DONE = Assertion(type=DONE_TYPE)
 
 
 def case_of(test: Test) -> Case | None:
-    """What a test says as a case; None if it is the test of a task of another type."""
+    """Return the case of a test; None for a test of a task of another type."""
     return test.extra if isinstance(test.extra, Case) else None

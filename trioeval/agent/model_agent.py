@@ -1,15 +1,15 @@
 # Apart from `agent.task`: one of the two kinds of agents, beside `command_agent`.
 """An agent that is a model: a conversation with a provider, and tools that work in the workspace of the case.
 
-Each reply is a call of its own on the lane of its provider, so a model takes its turn there and holds neither
-a slot of it nor a run slot while tools run. Replies are written down as they arrive and recalled when a run
-is resumed, with what their tools gave: an attempt that was cut off goes on where it was. They never come from
-the cache of replies, because what a model said in another workspace is of no use in this one.
+Each reply is a separate call on the lane of its provider, so a model waits for its turn there and holds
+neither a slot of the lane nor a run slot while tools run. Replies are recorded as they arrive and recalled
+when a run is resumed, with the results of their tools: an interrupted attempt continues where it was. They
+never come from the cache of replies, because a reply for another workspace is of no use in this one.
 
-A provider that calls no tools makes an attempt of one reply. It is told where its workspace is, as variables,
+A provider that calls no tools makes an attempt of one reply. It gets the path of its workspace as a variable,
 and may work there itself.
 
-The time of an attempt is work: replies and tools, and not the waits for lanes and limits.
+The time of an attempt is working time: replies and tools, without the waits for lanes and limits.
 """
 
 import json
@@ -42,31 +42,31 @@ from trioeval.nurseries import open_plain_nursery
 from trioeval.providers import Request
 from trioeval.providers.messages import to_messages
 
-# What tools gave in one attempt of a model, in a file: one line of JSON for each call.
+# The tool results of one attempt of a model, in a file: one line of JSON for each call.
 #
-# It is for people, and for a resumed run: where a reply is recalled instead of asked for, its calls were made
-# already, so what they gave is read here and nothing is done twice. That also keeps the conversation what it
-# was, and so the replies behind it are recalled as well. A call that was cut off is made again.
+# It is for people, and for a resumed run: if a reply is recalled instead of requested, its tool calls were
+# made already, so their results are read here and nothing is done twice. That also keeps the conversation the
+# same, so that the following replies are recalled as well. A call that was cut off is made again.
 
 
 _LARGEST = 128 * 1024 * 1024
-"""Bytes that are read of an earlier execution; calls that stand behind them are made again."""
+"""Maximum bytes that are read of an earlier execution's file; later calls are made again."""
 
 
 @attrs.define(eq=False)
 class ToolLog:
-    """What the tools of one attempt gave. To make one blocks on the file.
+    """The tool results of one attempt. Creating an instance blocks on the file.
 
-    A model that runs commands may have put anything in its place, which is then no log.
+    A model with commands may have put anything in its place, which is then not a valid log.
     """
 
     file: Path
     _earlier: list[dict[str, Any]] = attrs.field(init=False, repr=False)
-    """Of an earlier execution, in order; what is not of this conversation is dropped when that shows."""
+    """Results of an earlier execution, in order; cleared when the conversation differs."""
     _lines: list[str] = attrs.field(init=False, factory=list, repr=False)
-    """Of this one, which are not written yet."""
+    """Results of this execution that are not written yet."""
     _is_own: bool = attrs.field(init=False, default=False, repr=False)
-    """Whether the file holds what this execution knows, and nothing else."""
+    """True if the file contains exactly the results known to this execution."""
 
     @_earlier.default
     def _read(self) -> list[dict[str, Any]]:
@@ -86,7 +86,7 @@ class ToolLog:
         return found
 
     def known(self, step: int, call: ToolCall) -> ToolResult | None:
-        """What the next call gave in an earlier execution; None if it was not made."""
+        """Return the result of the next call from an earlier execution; None if it was not made."""
         entry = self._earlier[0] if self._earlier else None
         if entry is None or any(entry.get(key) != part for key, part in _key(step, call).items()):
             self.forget()
@@ -95,17 +95,17 @@ class ToolLog:
         return ToolResult(entry["result"], failed=entry.get("failed", False))
 
     def forget(self) -> None:
-        """The conversation takes another course than in the earlier execution."""
+        """Discard the earlier results: the conversation differs from that of the earlier execution."""
         self._earlier.clear()
 
     async def add(self, step: int, call: ToolCall, result: ToolResult) -> None:
-        """Write down what a call gave, also when it is cancelled: a call that was made is known."""
+        """Record the result of a call, also when cancelled: a call that was made is known."""
         self.forget()
         entry = {**_key(step, call), "result": result.value, "failed": result.failed}
         self._lines.append(json.dumps(entry))
         lines = "".join(f"{line}\n" for line in self._lines).encode()
         self._lines.clear()
-        with trio.CancelScope(shield=True):  # as long as a disk takes
+        with trio.CancelScope(shield=True):  # for the duration of the write
             await trio.to_thread.run_sync(self._write, lines)
 
     def _write(self, lines: bytes) -> None:
@@ -133,39 +133,39 @@ _FAILURES: Mapping[ProviderErrorKind, FailureKind] = {
     "attempt_timeout": "timeout",
     "bad_exit": "exit",
 }
-"""What failures of a provider are for an attempt; all others are `unexpected`."""
+"""The kinds of provider failures for an attempt; all others are `unexpected`."""
 
 _LOOK_AGAIN = 0.05
-"""Seconds by which an attempt that has waited may be ended too late."""
+"""Maximum seconds by which an attempt that has waited may exceed its timeout."""
 
 
 @attrs.frozen(kw_only=True)
 class ModelAgent:
     """The model that works on one case; an `Agent`.
 
-    Failures of its provider are failures of an attempt. What says that the run itself cannot go on (the
-    budget, a closed lane, a shared limit, a job that is over) is raised as it is.
+    Failures of its provider are failures of an attempt. Exceptions that end the run itself (the budget, a
+    closed lane, a shared limit, a job that has ended) are raised unchanged.
     """
 
     asker: Asker
     index: int
-    """Of the row that pays."""
+    """The index of the row that pays."""
     place: int
-    """Of its provider among those of the asker."""
+    """The index of its provider among those of the asker."""
     calls: Calls[Any]
     request: Request
-    """What the row asks: variables, options, and its place; the prompt is that of the attempt."""
+    """The request of the row: variables, options, and position; the prompt is that of the attempt."""
     tools: WorkspaceTools
-    """What it may call, in the folder of the case and as the settings of the task want it."""
+    """Its tools, for the folder of the case and according to the settings of the task."""
 
     async def __call__(self, attempt: Attempt, /) -> AttemptEnd:
         """Work once. A checkpoint.
 
         Raises:
             BudgetError: A reply would need more than the budget of the run has left.
-            LaneClosedError: The lane of the provider serves no more calls.
-            QuotaError: A shared limit will never allow a reply.
-            TooLateError: The job is over, or the deadline of the run has passed.
+            LaneClosedError: The lane of the provider accepts no more calls.
+            LimitError: A shared limit will never allow a reply.
+            TooLateError: The job has ended, or the deadline of the run has passed.
         """
         files = self.tools.files
         log_file = files.logs / f"attempt-{attempt.number:03d}.tools.jsonl"
@@ -180,7 +180,7 @@ class ModelAgent:
             log = await trio.to_thread.run_sync(prepare)
         except OSError as error:
             return AttemptEnd(failure=_no_files(error))
-        work = _Work(self, attempt, log)
+        work = _ModelAttempt(self, attempt, log)
         failure = await work.run()
         chain, used = work.chain, work.chain.used
         return AttemptEnd(
@@ -198,26 +198,27 @@ class ModelAgent:
 
 
 @attrs.define(eq=False)
-class _Work:
-    """One attempt under way."""
+class _ModelAttempt:
+    """A running attempt."""
 
     agent: ModelAgent
     attempt: Attempt
     log: ToolLog
     chain: Chain = attrs.field(init=False)
     output: Any = attrs.field(init=False, default="")
-    """What the model said last."""
+    """The last output of the model."""
     _began_at: float = attrs.field(init=False, factory=trio.current_time)
     _is_recalled: bool = attrs.field(init=False, default=False)
-    """Whether the last reply is of an earlier execution of the run."""
+    """True if the last reply is from an earlier execution of the run."""
     _waited: float = attrs.field(init=False, default=0.0)
-    """Seconds for which replies have waited that are there."""
+    """Seconds that completed calls have waited."""
     _asking: float | None = attrs.field(init=False, default=None)
-    """What the job had waited when a reply was asked for that is not there yet."""
+    """The job's waiting time at the start of the pending call."""
 
     @chain.default
     def _open(self) -> Chain:
-        # As if it was never cut off, so that what was said then is recalled; if nothing was, it is told.
+        # Without the note first, to find replies from before the interruption; the note only if there are
+        # none.
         fresh = Chain(_opening(attrs.evolve(self.attempt, is_resumed=False)))
         if not self.attempt.is_resumed:
             return fresh
@@ -225,22 +226,22 @@ class _Work:
         return fresh if is_known else Chain(_opening(self.attempt))
 
     def worked(self) -> float:
-        """Seconds of work until now, without those that an earlier execution took."""
+        """Return the seconds of work so far, without those of an earlier execution."""
         now = trio.current_time()
         return now - self._began_at - self._waits(now)
 
     def _waits(self, now: float) -> float:
-        """Seconds in which it has waited for lanes and limits: only a reply that is asked for does."""
+        """Return the seconds of waiting for lanes and limits: only a pending call waits."""
         if self._asking is None:
             return self._waited
         return self._waited + self.agent.calls.waited(now) - self._asking
 
     async def run(self) -> AttemptFailure | None:
-        """Work until the model says no more, or may not."""
+        """Work until the model makes no more tool calls, or reaches a limit."""
         limit = self.agent.tools.settings.attempt_timeout
         if limit is None:
             return await self._converse()
-        message = f"it took longer than {limit:g} seconds of work (attemptTimeout)"
+        message = f"exceeded {limit:g} seconds of work (attemptTimeout)"
         failure: AttemptFailure | None = AttemptFailure("timeout", message)
         scope = trio.CancelScope()
         async with open_plain_nursery() as nursery:
@@ -249,19 +250,19 @@ class _Work:
                 with scope:
                     failure = await self._converse()
             finally:
-                nursery.cancel_scope.cancel("the attempt is over")
+                nursery.cancel_scope.cancel("the attempt has ended")
         return failure
 
     async def _watch(self, limit: float, scope: trio.CancelScope) -> None:
-        """End the attempt when it has worked for so long."""
+        """End the attempt when its working time is used up."""
         while (left := limit - self.worked()) > 0:
-            # Nobody tells when a wait ends, so an attempt that has waited is looked at now and then.
+            # The end of a wait is not signalled, so an attempt that has waited is checked periodically.
             has_waited = self._waits(trio.current_time()) > 0
             await trio.sleep(max(left, _LOOK_AGAIN) if has_waited else left)
-        scope.cancel("the attempt takes too long")
+        scope.cancel("the attempt timed out")
 
     async def _converse(self) -> AttemptFailure | None:
-        """Ask, and do what is wanted, until nothing is wanted any more; how that failed, if it did."""
+        """Call the model and its tools until it makes no more calls; return the failure, if any."""
         most = self.agent.tools.settings.max_steps
         while True:
             try:
@@ -286,15 +287,15 @@ class _Work:
                         return _no_files(error)
                 if call.name == DONE and not result.failed:
                     self.output = result.value or turn.text
-                    return None  # it has said that nothing comes behind
+                    return None  # the model has marked its task as done
                 results.append(result)
             self.chain.go_on(turn, results)
             if self.chain.steps >= most:
-                message = f"{self.chain.steps} steps are made, and {most} are allowed (maxSteps)"
+                message = f"reached {most} steps (maxSteps)"
                 return AttemptFailure("timeout", message)
 
     async def _step(self) -> Turn:
-        """What the model says next."""
+        """Return the next output of the model."""
         agent, inquiry = self.agent, self._inquiry(self.chain)
         self._asking = agent.calls.waited(trio.current_time())
         recalled = self.chain.recalled
@@ -344,7 +345,7 @@ def _no_files(error: OSError) -> AttemptFailure:
 
 
 def _messages(prompt: str) -> list[Any]:
-    """The messages of a prompt; empty where its provider will say that they are none."""
+    """Return the messages of a prompt; empty if its provider will reject them."""
     try:
         return to_messages(prompt)
     except ProviderError:
@@ -352,14 +353,14 @@ def _messages(prompt: str) -> list[Any]:
 
 
 def _opening(attempt: Attempt) -> tuple[Message, ...]:
-    """The conversation that an attempt opens."""
+    """Return the initial conversation of an attempt."""
     messages = _messages(attempt.task_prompt)
     match messages:
         case []:
             return first_messages(attempt.prompt)
         case [{"role": "user", "content": str(text), **others}] if not others:
             opening = first_messages(attrs.evolve(attempt, task_prompt=text).prompt)
-            # A text that is written like messages is none only as long as it stands in one.
+            # A text that is written like messages is treated as text only inside of one message.
             is_plain = _messages(prompt_of(opening)) == [*opening]
             return opening if is_plain else first_messages(attempt.prompt)
         case _:

@@ -1,4 +1,4 @@
-"""Opens what all tasks of agents of a run share: their folder, and their buses."""
+"""The shared resources of all agent tasks of a run: their folder, and their buses."""
 
 import datetime as dt
 import functools
@@ -16,12 +16,12 @@ import trio
 
 from trioeval.agent.bus.bus import Bus, open_bus
 from trioeval.agent.bus.messages import Draft, Message, MessageType
-from trioeval.agent.bus.reading import Reading, read_parts
+from trioeval.agent.bus.reading import BusReading, read_parts
 from trioeval.agent.bus.settings import BusSettings, BusStats
 from trioeval.agent.model import AgentSettings
 from trioeval.agent.planner import Planner
 from trioeval.agent.protocols import AgentObserver, RunIds
-from trioeval.agent.report_file import ReportTroubles
+from trioeval.agent.report_file import InvalidReports
 from trioeval.errors import (
     AgentError,
     BusError,
@@ -31,7 +31,7 @@ from trioeval.errors import (
 )
 from trioeval.evaluation.prepared import PreparedSuite
 
-# How the agents of a run are worked on, and who is told.
+# The options of a run's agents.
 
 
 def _now() -> dt.datetime:
@@ -44,48 +44,48 @@ def _chance() -> Callable[[], float]:
 
 @attrs.frozen(kw_only=True)
 class AgentTerms:
-    """How the agents of a run are worked on, and who is told."""
+    """The options of a run's agents."""
 
     folder: Path | None = None
-    """Where the folders of its cases are; None keeps them only as long as it runs."""
+    """The folder of its cases; None uses a temporary one that is removed at its end."""
     planner: Planner | None = None
-    """Whose turn it is among all programs; None lets every case begin at once."""
+    """Orders the cases of all programs; None lets every case start at once."""
     observe: AgentObserver | None = None
-    """Told of what happens."""
+    """Called with every event."""
     bus_stats: BusStats = attrs.field(factory=BusStats, repr=False)
-    """What writing to all buses has cost."""
+    """The cost of writing to all buses."""
     now: Callable[[], dt.datetime] = attrs.field(default=_now, repr=False)
     """The wall clock, in UTC."""
     rng: Callable[[], float] = attrs.field(factory=_chance, repr=False)
-    """Numbers from 0 to 1."""
+    """Returns random numbers from 0 to 1."""
 
 
-# What is told on buses of a run. That it cannot be told is no reason not to go on, or to wait for long.
+# Posting on the buses of a run. A failure must not stop the run, or delay it for long.
 
 
 WAIT = 1.0
-"""Seconds for which a message waits for others that have locked its bus."""
-_AT_ONCE = 0.05  # seconds: longer than who has locked it for a moment makes others wait
-_DEAF = 60.0  # seconds for which a bus is not waited for again
+"""Maximum seconds for which a message waits while another process locks its bus."""
+_AT_ONCE = 0.05  # seconds: longer than a short lock takes
+_DEAF = 60.0  # seconds for which no message waits after one could not be posted
 _WARN_EVERY = 60.0  # seconds
 
 
 @attrs.define(eq=False, kw_only=True)
 class RunBuses:
-    """The buses of a run: how they are written, and what could not be."""
+    """The buses of a run: their settings, and the number of lost messages."""
 
     project: str
-    """What the run is called on them."""
+    """The name of the run on them."""
     stop: trio.Event
     """Set when the run is to end."""
     warn: Callable[[str], None]
     rng: Callable[[], float] = attrs.field(repr=False)
-    """Numbers from 0 to 1."""
+    """Returns random numbers from 0 to 1."""
     settings: BusSettings = attrs.field(factory=BusSettings)
     stats: BusStats = attrs.field(factory=BusStats, repr=False)
-    """What writing to all of them has cost."""
+    """The cost of writing to all of them."""
     lost: int = attrs.field(init=False, default=0)
-    """Messages that could not be written."""
+    """Number of messages that could not be written."""
     _warned_at: float = attrs.field(init=False, default=-math.inf)
 
     def lose(self, error: BusError) -> None:
@@ -94,25 +94,25 @@ class RunBuses:
         now = trio.current_time()
         if now >= self._warned_at + _WARN_EVERY:
             self._warned_at = now
-            self.warn(f"messages of agents cannot be written ({self.lost} until now): {error}")
+            self.warn(f"messages of agents cannot be written ({self.lost} so far): {error}")
 
 
 @attrs.define(eq=False)
-class Patience:
-    """How long a bus is waited for that others hold locked, as an agent may that was stopped."""
+class HurriedBus:
+    """Limits the wait for a bus that another process keeps locked, such as a stopped agent."""
 
     folder: Path
-    """Of the bus."""
+    """The folder of the bus."""
     buses: RunBuses
-    """Count what is not posted."""
+    """Counts lost messages."""
     _deaf_until: float = attrs.field(init=False, default=-math.inf)
 
     async def with_bus(self, post: Callable[[], Awaitable[object]]) -> bool:
-        """Post, if that can be done soon; whether it was done. A checkpoint."""
+        """Post if that is possible soon; return whether it was. A checkpoint."""
         now = trio.current_time()
         is_hurried = self.buses.stop.is_set() or now < self._deaf_until
         failure: BusError | None = BusLockedError(
-            f"{self.folder}: the message bus was locked by others"
+            f"{self.folder}: the message bus was locked by another process"
         )
         with trio.move_on_after(_AT_ONCE if is_hurried else WAIT) as scope:
             async with trio.open_nursery() as nursery:
@@ -123,7 +123,7 @@ class Patience:
                     failure = error
                 else:
                     failure = None
-                nursery.cancel_scope.cancel("it is known what became of it")
+                nursery.cancel_scope.cancel("the post has ended")
         if failure is None:
             self._deaf_until = -math.inf
             return True
@@ -138,19 +138,19 @@ class Patience:
 
 
 @attrs.define(eq=False)
-class CasePosts(Patience):
-    """Tells things on the bus of a case, in its name.
+class CasePoster(HurriedBus):
+    """Posts messages on the bus of a case, in its name.
 
-    The bus is opened for each message: many cases wait at a time, and a program may open so many files only.
+    The bus is opened for each message: many cases wait at a time, and the number of open files is limited.
     """
 
     case: str = attrs.field(kw_only=True)
     """The name of the case."""
     run_id: str | None = attrs.field(init=False, default=None)
-    """Of the attempt that is under way."""
+    """The run id of the current attempt."""
 
     async def __call__(self, type_: MessageType, body: str) -> None:
-        """Tell something, if that can be done soon. A checkpoint."""
+        """Post a message, if that is possible soon. A checkpoint."""
         draft = Draft(
             type=type_,
             project_id=self.buses.project,
@@ -167,30 +167,30 @@ class CasePosts(Patience):
             await bus.append(draft)
 
 
-# What cases have found out is told to the whole run, once. Blocks on files where it reads.
+# The facts found by cases are posted for the whole run, once. Reading blocks on files.
 
 
 _FACT = "FACT"
 _FROM = "fact_of"
-"""The key of `meta` by which a fact is known that was passed on."""
+"""The key of `meta` that identifies a forwarded fact."""
 
 
 @attrs.define(eq=False)
-class RunFacts:
-    """Tells the facts of cases on the bus of their run, and knows which are there."""
+class SharedFacts:
+    """Forwards facts of cases to the bus of their run, without duplicates."""
 
     _bus: Bus
-    _patience: Patience
+    _patience: HurriedBus
     _known: set[str] = attrs.field(init=False, factory=set, repr=False)
-    """Of the facts that are there, up to a cursor."""
+    """Identifiers of the facts on the bus, up to a cursor."""
     _cursor: int = attrs.field(init=False, default=0)
     _thread: trio.CapacityLimiter = attrs.field(
         init=False, factory=lambda: trio.CapacityLimiter(1), repr=False
     )
-    """One at a time looks what is there."""
+    """One thread at a time reads the bus."""
 
     async def pass_on(self, case: Path) -> int:
-        """Tell the facts of a case, but for those that are there. A checkpoint."""
+        """Post the new facts of a case; return their number. A checkpoint."""
         told = 0
 
         async def tell(draft: Draft) -> None:
@@ -206,7 +206,7 @@ class RunFacts:
         async with trio.open_nursery() as nursery:
             for draft in new:
                 nursery.start_soon(tell, draft)
-                # It stands in line before the next one begins; all that do are written together.
+                # It is queued before the next one starts; all queued messages are written together.
                 await trio.lowlevel.checkpoint()
         return told
 
@@ -222,23 +222,23 @@ class RunFacts:
         return [draft for draft in found if draft.meta[_FROM] not in self._known]
 
     def _look(self) -> None:
-        """Know what is there now."""
+        """Read the facts on the bus up to now."""
         for part in self._parts():
             self._known.update(
                 one.draft.meta[_FROM] for one in part.messages if _FROM in one.draft.meta
             )
             self._cursor = part.cursor
 
-    def _parts(self) -> Iterator[Reading]:
+    def _parts(self) -> Iterator[BusReading]:
         try:
             yield from read_parts(self._bus.path, since=self._cursor or None)
-        except (CursorExpiredError, CursorNotFoundError):  # it is another one
+        except (CursorExpiredError, CursorNotFoundError):  # the bus was replaced
             self._known.clear()
             yield from read_parts(self._bus.path)
 
 
 def _passed_on(message: Message) -> Draft:
-    """A fact as it is told to all; what it says of other messages of its bus means nothing to them."""
+    """Return a fact for the bus of the run; references to other messages of its own bus are removed."""
     draft = message.draft
     text = f"{draft.task_id}\n{message.msg_id}\n{draft.body}"
     mark = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
@@ -246,30 +246,30 @@ def _passed_on(message: Message) -> Draft:
 
 
 _REMOVED_WITHIN = 30.0  # seconds
-_MAKERS = 4  # folders that are made at once
+_MAKERS = 4  # folders that are created concurrently
 
 
 @attrs.frozen(eq=False, kw_only=True)
 class AgentRun:
-    """What all tasks of agents of a run share."""
+    """The shared state of all agent tasks of a run."""
 
     terms: AgentTerms
     project: str
-    """What the run is called on buses: its id."""
+    """The name of the run on buses: its id."""
     folder: Path
-    """Where the folders of its tasks are; absolute."""
-    facts: RunFacts | None
-    """What its cases have found out, on the bus of the run; None where that cannot be opened."""
+    """The folder of its tasks; absolute."""
+    facts: SharedFacts | None
+    """The facts on the bus of the run; None if that cannot be opened."""
     stop: trio.Event
-    """Set when no attempt is to begin any more."""
+    """Set when no further attempt may start."""
     warn: Callable[[str], None]
     buses: RunBuses
     ids: RunIds
-    """Gives attempts their ids."""
-    reports: ReportTroubles = attrs.field(factory=ReportTroubles)
-    """Of attempts, as far as they cannot be used."""
+    """Creates the ids of attempts."""
+    reports: InvalidReports = attrs.field(factory=InvalidReports)
+    """Collects unusable reports of attempts."""
     makers: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(_MAKERS))
-    """Of threads that make folders."""
+    """Limits the threads that create folders."""
 
 
 @asynccontextmanager
@@ -281,10 +281,10 @@ async def open_agents(
     stop: trio.Event,
     warn: Callable[[str], None],
 ) -> AsyncGenerator[AgentRun | None]:
-    """Open what the agents of a suite share; None if it has none. A checkpoint.
+    """Open the shared state of a suite's agents; None without any agents. A checkpoint.
 
     Raises:
-        AgentError: The folder cannot be made.
+        AgentError: The folder cannot be created.
     """
     if not any(isinstance(part.prepared.suite.settings, AgentSettings) for part in prepared.parts):
         await trio.lowlevel.checkpoint()
@@ -314,7 +314,7 @@ async def open_agents(
             ids=RunIds(f"{int(terms.rng() * 2**32):08x}", terms.now),
         )
         async with _maybe_bus(folder / "bus", buses) as bus:
-            facts = None if bus is None else RunFacts(bus, Patience(bus.path, buses))
+            facts = None if bus is None else SharedFacts(bus, HurriedBus(bus.path, buses))
             try:
                 yield attrs.evolve(run, facts=facts)
             finally:
@@ -323,7 +323,7 @@ async def open_agents(
 
 @asynccontextmanager
 async def _maybe_bus(folder: Path, buses: RunBuses) -> AsyncGenerator[Bus | None]:
-    """Open a bus, if that can be done: agents work also where nothing can be told."""
+    """Open a bus, if possible: agents work also without one."""
     async with AsyncExitStack() as stack:
         bus: Bus | None = None
         try:
@@ -336,7 +336,7 @@ async def _maybe_bus(folder: Path, buses: RunBuses) -> AsyncGenerator[Bus | None
 
 @asynccontextmanager
 async def _folder(wanted: Path | None) -> AsyncGenerator[Path]:
-    """The folder of a run, made if it is not there; one that nobody names is removed again."""
+    """Yield the folder of a run, creating it if necessary; an unnamed one is removed at the end."""
     make = functools.partial(_make_folder, wanted)
     folder = await trio.to_thread.run_sync(make)
     try:
@@ -357,4 +357,4 @@ def _make_folder(wanted: Path | None) -> Path:
     except OSError as error:
         folder = wanted or tempfile.gettempdir()
         reason = error.strerror or error
-        raise AgentError(f"{folder}: the folder of agents cannot be made: {reason}") from error
+        raise AgentError(f"{folder}: the folder of agents cannot be created: {reason}") from error

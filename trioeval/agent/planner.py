@@ -1,8 +1,8 @@
-"""Who may begin: root tasks in the order in which they were submitted, so many at a time.
+"""The planner: a shared queue that starts root tasks in the order of submission, a limited number at a time.
 
-Several programs share a planner: what they submit stands in one line, each program begins its own tasks, and
-a task that waits for others stands in the line without taking a place. A task whose program has died keeps
-its order, and stands in nobody's way until somebody takes it up again.
+Several programs share a planner: their submissions form one queue, and each program starts its own tasks. A
+task that waits for others is queued without taking a slot. A task whose program has died keeps its position,
+and blocks no other task until a program submits it again.
 """
 
 import contextlib
@@ -16,90 +16,91 @@ from trioeval.errors import StoreError
 
 EntryState: TypeAlias = Literal["blocked", "queued", "running"]
 
-_LEAVE_WITHIN = 5.0  # seconds that leaving may take of a program that is to end
+_LEAVE_WITHIN = 5.0  # maximum seconds for leaving the queue when a program is to end
 
 
 @attrs.frozen(kw_only=True)
 class Submission:
-    """A root task that wants to begin."""
+    """A root task to be started."""
 
     id: str
-    """Unique among all that share the planner, and the same in every execution of a run; never blank."""
+    """Unique among all programs that share the planner, and the same in every execution of a run; not
+    blank."""
     run: str
     """The id of its run."""
     task: str
-    """What people call it: `task/case`."""
+    """The displayed name: `task/case`."""
     depends_on: tuple[str, ...] = ()
-    """Ids of other submissions, also such that nobody has submitted yet."""
+    """Ids of other submissions, which may not have been submitted yet."""
 
 
 @attrs.frozen(kw_only=True)
 class Entry:
-    """A submission in the line."""
+    """A queued or running submission."""
 
     submission: Submission
     order: int
-    """Given once; the next that begins is the one with the lowest."""
+    """Assigned once; the submission with the lowest order starts next."""
     state: EntryState
     owner: str | None
-    """The incarnation of the program that will run it, or runs it; None if that has died."""
+    """The id of the client that will run it, or runs it; None if its program has died."""
     position: int
-    """From 1, among those that wait, blocked ones too; 0 of one that runs."""
+    """From 1, among waiting submissions including blocked ones; 0 for a running one."""
     utc_submitted: str
     utc_started: str | None = None
-    """When it began to run; None of one that waits."""
+    """The time of its start; None for a waiting one."""
     host: str | None = None
-    """Where its program runs; None where that has died, or was not looked for."""
+    """The host of its program; None if that has died, or was not looked up."""
     pid: int | None = None
-    """The number of the process there."""
+    """The id of the process there."""
 
 
 class Planner(Protocol):
-    """Where root tasks take their turn. All methods are checkpoints."""
+    """The queue of root tasks. All methods are checkpoints."""
 
     async def submit(self, submission: Submission, /) -> Entry:
-        """Stand in the line, or begin at once if there is a place and nobody before.
+        """Queue a submission, or start it at once if a slot is free and no other one is before it.
 
-        An id that is known keeps its order, and gets this submission and this owner. How it ended before does
-        not count any more. Cancelled, it does not stand in the line.
+        A known id keeps its order, and gets this submission and this owner. Its earlier outcome is
+        discarded. If this is cancelled, the submission is not queued.
 
         Raises:
-            UsageError: The id is blank or waits for itself, it runs here, or a program that lives has
+            UsageError: The id is blank or depends on itself, it runs here, or a living program has
                 submitted it.
             StoreError: The database cannot be used.
         """
         ...
 
     async def set_free(self, id_: str, /) -> Entry:
-        """Let a submission of this program depend on nothing any more; it keeps its order.
+        """Remove the dependencies of a submission of this program; it keeps its order.
 
-        One that runs, or depends on nothing, stays as it is.
+        A running submission, or one without dependencies, is not changed.
 
         Raises:
-            UsageError: It does not stand in the line for this program.
+            UsageError: It is not queued for this program.
             StoreError: The database cannot be used.
         """
         ...
 
     async def wait_started(self, id_: str, /) -> None:
-        """Return when a submission of this program may run. Cancelled, it still stands in the line.
+        """Wait until a submission of this program may run. If this is cancelled, it remains queued.
 
         Raises:
-            UsageError: It does not stand in the line for this program.
+            UsageError: It is not queued for this program.
             StoreError: The database cannot be used.
         """
         ...
 
     async def finish(self, id_: str, /, *, done: bool | None) -> None:
-        """Leave the line or the place; what depends on it may begin if it is `done`.
+        """Remove a submission from the queue, or release its slot; its dependents may start if it is `done`.
 
-        An unknown id is no error, nor is one of another program that lives: nothing happens. One of a program
-        that has died leaves the line. Cancelled or failed, it is made up for later.
+        An unknown id is not an error, nor is one of another living program: both are ignored. A submission
+        of a program that has died is removed. If this is cancelled or fails, it is repeated later.
 
         Args:
-            id_: Of the submission.
-            done: Whether it is done; what is not keeps those who depend on it waiting, until it comes again.
-                None leaves no outcome, as one that is interrupted: submitted again, it stands at the end.
+            id_: The id of the submission.
+            done: Whether it is done; if not, its dependents wait until it is submitted again.
+                None stores no outcome, for an interrupted one: submitted again, it is queued at the end.
 
         Raises:
             StoreError: The database cannot be used.
@@ -108,20 +109,20 @@ class Planner(Protocol):
 
 
 @attrs.define(eq=False)
-class Turn:
-    """A submission for as long as somebody cares for it. Made by `planner_turn`."""
+class PlannerTurn:
+    """A submission for the duration of a block. Created by `planner_turn`."""
 
     _planner: Planner
     entry: Entry
-    """As it stood when it was submitted, or set free."""
+    """The state when it was submitted, or released from its dependencies."""
     done: bool | None = None
-    """Whether it is done, told before the end of the block; None leaves no outcome."""
+    """True if it is done, set before the end of the block; None stores no outcome."""
 
     async def set_free(self) -> None:
-        """Depend on nothing any more. Costs nothing where that is so. A checkpoint.
+        """Remove its dependencies, if it has any. A checkpoint.
 
         Raises:
-            UsageError: It has left the line.
+            UsageError: It is no longer queued.
             StoreError: The database cannot be used.
         """
         if self.entry.submission.depends_on:
@@ -130,20 +131,20 @@ class Turn:
             await trio.lowlevel.checkpoint()
 
     async def wait_started(self) -> None:
-        """Return when it may run. A checkpoint.
+        """Wait until it may run. A checkpoint.
 
         Raises:
-            UsageError: It has left the line.
+            UsageError: It is no longer queued.
             StoreError: The database cannot be used.
         """
         await self._planner.wait_started(self.entry.submission.id)
 
 
 @contextlib.asynccontextmanager
-async def planner_turn(planner: Planner, submission: Submission) -> AsyncGenerator[Turn]:
-    """Stand in the line for as long as the block, which waits for its turn where it wants to.
+async def planner_turn(planner: Planner, submission: Submission) -> AsyncGenerator[PlannerTurn]:
+    """Queue a submission for the duration of the block, which can wait for its turn.
 
-    At the end it leaves, also if it is cancelled: with the outcome that the block told, or with none.
+    At the end of the block, also when cancelled, it is removed: with the outcome that the block set, or none.
 
     Raises:
         UsageError: As `Planner.submit`.
@@ -152,18 +153,18 @@ async def planner_turn(planner: Planner, submission: Submission) -> AsyncGenerat
     Example:
         ```python
         async with planner_turn(planner, submission) as turn:
-            await others_are_over()  # those that it depends on, whatever became of them
+            await others_have_ended()  # its dependencies, however they ended
             await turn.set_free()
             await turn.wait_started()
             await work()
             turn.done = True
         ```
     """
-    turn = Turn(planner, await planner.submit(submission))
+    turn = PlannerTurn(planner, await planner.submit(submission))
     try:
         yield turn
     finally:
-        # The place must go to the next even when this is cancelled. Where that fails the planner makes up
-        # for it, and the error of the block, or its cancellation, is what counts.
+        # The slot must be released even when this is cancelled. If that fails the planner repeats it later,
+        # and the error of the block, or its cancellation, takes precedence.
         with trio.move_on_after(_LEAVE_WITHIN, shield=True), contextlib.suppress(StoreError):
             await planner.finish(submission.id, done=turn.done)

@@ -1,4 +1,4 @@
-"""The processes of a case: what attempts start lives on after them, and not longer than the case."""
+"""The processes of a case: processes that attempts start may outlive these, but not the case."""
 
 import platform
 import re
@@ -11,29 +11,29 @@ from typing import cast
 import attrs
 import trio
 
-from trioeval.agent.attempts import LAST_WORDS, AttemptLog
+from trioeval.agent.attempts import DRAIN_SECONDS, AttemptLog
 from trioeval.agent.journal import ProcessIdentity
-from trioeval.agent.protocols import Family
+from trioeval.agent.protocols import ChildFamily
 from trioeval.nurseries import open_plain_nursery
 from trioeval.providers.programs.members import PROCESS_TABLE, Member, Root, find_survivors
 from trioeval.providers.programs.processes import GRACE, KILLED_WITHIN, Tree, send_signal, wait_gone
 
-# Processes of agents that live on when the program that started them has died, and their end.
+# Processes of agents that survive the program that started them, and their end.
 
 
 _MARK = re.compile(r"[0-9a-f]{32}")
-"""A damaged one must not be found in every environment."""
+"""A damaged mark must not be found in every environment."""
 
 
 def identify(root: Root, table: Path = PROCESS_TABLE) -> ProcessIdentity:
-    """What the first process of a tree is known by, when this program has died."""
+    """Return the identity by which the first process of a tree can be found after this program has died."""
     return ProcessIdentity(
         pid=root.pid, started=root.started, host=this_host(table), mark=root.mark.decode()
     )
 
 
 def this_host(table: Path = PROCESS_TABLE) -> str:
-    """This machine, since it was started; a container is a machine of its own."""
+    """Return the id of this machine and its boot; a container counts as its own machine."""
     try:
         boot = (table / "sys/kernel/random/boot_id").read_text().strip()
         return f"{boot} {(table / 'self/ns/pid').readlink()}"
@@ -44,10 +44,10 @@ def this_host(table: Path = PROCESS_TABLE) -> str:
 async def end_survivors(
     identities: Iterable[ProcessIdentity], grace: float = GRACE, table: Path = PROCESS_TABLE
 ) -> int:
-    """End what still runs of trees whose program has died, and return how many processes that were.
+    """End the remaining processes of trees whose program has died, and return their number.
 
-    A checkpoint. Leaves alone whatever runs on another host, and whoever has got a number since. Where the
-    system has no process table nothing can be told from anything, and nothing is ended.
+    A checkpoint. Processes on another host, and reused process ids, are left alone. On a system without a
+    process table, no process can be identified, and none is ended.
     """
     here = this_host(table)
     roots = [
@@ -61,7 +61,7 @@ async def end_survivors(
     if not roots:
         return 0
     with trio.move_on_after(grace):
-        # Each process once: a second request means "at once" to some programs.
+        # Each process once: for some programs a second request means "at once".
         while members := await _look(roots, known, table):
             send_signal(members - asked, signal.SIGTERM, table)
             asked |= members
@@ -90,40 +90,40 @@ class ProcessTree:
     _gone: Callable[[], None] = attrs.field(repr=False)
 
     def alive(self) -> Sequence[str]:
-        """The numbers of the processes that are left, without those that another one of them has started."""
+        """Return the ids of the remaining processes, without those that another one of them has started."""
         return [str(pid) for pid in self.tree.left()]
 
     async def wait(self) -> None:
-        """Return when nothing of it is left."""
+        """Wait until no process is left."""
         await self.tree.wait_left()
 
     async def stop(self) -> None:
-        """End all that is left of it. Runs to its end also when it is cancelled."""
+        """End all remaining processes. Runs to its end also when cancelled."""
         await self.tree.end()
         self.bound()
-        with trio.move_on_after(2 * LAST_WORDS, shield=True):
+        with trio.move_on_after(2 * DRAIN_SECONDS, shield=True):
             await self.stdout.finish()
             await self.stderr.finish()
 
     def leave(self) -> None:
-        """Take note that the family has let go of it: if nothing of it is left, that is recorded."""
+        """Record the end if no process is left, when the family drops it."""
         self.bound()
         if self.tree.is_over:
             self._gone()
 
     def bound(self) -> None:
-        """Read what it wrote for a moment only: a process that hides from its tree may hold its pipes."""
+        """Limit the reading of output to a moment: a process that hides from its tree may hold its pipes."""
         self.stdout.bound()
         self.stderr.bound()
 
 
 @attrs.define(eq=False)
-class ProcessFamily(Family):
+class ProcessFamily(ChildFamily):
     """The programs that the attempts of a case have started; obtained from `open_family` only."""
 
     grace: float = GRACE
 
-    # A Ctrl-C between the start of a program and its place here would leave it running: it comes later.
+    # A Ctrl-C between the start of a program and its registration would leave it running: it is delayed.
     @trio.lowlevel.enable_ki_protection
     async def start(
         self,
@@ -134,10 +134,10 @@ class ProcessFamily(Family):
         """Start a program. Always a checkpoint.
 
         Args:
-            begin: Starts it, with pipes for what it writes.
-            logs: Get what it and all that it starts write, and are closed when they have ended; unless this
-                raises.
-            gone: Called when nothing of it is left.
+            begin: Starts it, with pipes for its output.
+            logs: Receive the output of it and all that it starts, and are closed when these have ended;
+                unless this raises.
+            gone: Called when no process of it is left.
         """
         tree = await begin()
         stdout, stderr = logs
@@ -151,9 +151,9 @@ class ProcessFamily(Family):
 
 @asynccontextmanager
 async def open_family(grace: float = GRACE) -> AsyncGenerator[ProcessFamily]:
-    """A family that has ended when the block has."""
+    """Open a family whose processes have ended when the block has."""
     async with open_plain_nursery() as nursery:
-        longest = grace + KILLED_WITHIN + 3 * LAST_WORDS
+        longest = grace + KILLED_WITHIN + 3 * DRAIN_SECONDS
         family = ProcessFamily(nursery, longest, grace)
         try:
             yield family

@@ -1,4 +1,4 @@
-"""What a restart loop is given: who works, where, and whom it tells."""
+"""The interfaces of a restart loop: its agent, slots, marker, children, bus and observer."""
 
 import logging
 import math
@@ -19,7 +19,7 @@ from trioeval.agent.restarts import Attempt, AttemptEnd, RestartPolicy
 from trioeval.errors import AgentError, MarkerError, UsageError
 from trioeval.kernel.events import guarded
 
-# What happens to agents, as frozen records for a synchronous observer: progress, metrics, the live view.
+# Events of agents, as frozen records for a synchronous observer: progress, metrics, the live view.
 #
 # Instants are those of the Trio clock.
 
@@ -29,51 +29,51 @@ CaseEnding: TypeAlias = Literal["done", "failed", "interrupted", "blocked"]
 
 @attrs.frozen(kw_only=True)
 class AgentEvent:
-    """Something that happens to the case of an agent."""
+    """An event of the case of an agent."""
 
     at: float
     task: str | None
     """The id of its task of the suite."""
     case: str
-    """Its name, unique in its task; of a child of an agent that is a function, behind it and a slash that of
+    """Its name, unique in its task; for a child of an agent function, followed by a slash and the name of
     the child."""
     agent: str
-    """What its agent is called."""
+    """The name of its agent."""
 
 
 @attrs.frozen(kw_only=True)
 class CaseBlocked(AgentEvent):
-    """It waits for others; told again when the others change."""
+    """A case waits for others; sent again when these change."""
 
     by: tuple[str, ...]
-    """Names of cases, in the order in which it names them; empty when it waits no more and begins."""
+    """Names of cases, in the order of its dependencies; empty when it stops waiting and starts."""
 
 
 @attrs.frozen(kw_only=True)
 class CaseQueued(AgentEvent):
-    """It waits for its turn among the root tasks of all programs."""
+    """A case waits for its turn among the root tasks of all programs."""
 
     position: int
-    """From 1; 0 when it has got its turn."""
+    """From 1; 0 when its turn has come."""
 
 
 @attrs.frozen(kw_only=True)
 class AttemptWaiting(AgentEvent):
-    """An attempt has to wait for a run slot, to begin or to go on. Not told of one that gets it at once."""
+    """An attempt waits for a run slot, to start or to continue. Not sent if it gets one at once."""
 
     number: int
 
 
 @attrs.frozen(kw_only=True)
 class AttemptGoesOn(AgentEvent):
-    """An attempt that began before, and had to wait for a slot to go on, has one."""
+    """A started attempt that waited for a slot to continue has one."""
 
     number: int
 
 
 @attrs.frozen(kw_only=True)
 class AttemptStarted(AgentEvent):
-    """An attempt has its slot, and begins."""
+    """An attempt has its slot, and starts."""
 
     number: int
     run_id: str
@@ -81,25 +81,25 @@ class AttemptStarted(AgentEvent):
 
 @attrs.frozen(kw_only=True)
 class AttemptEnded(AgentEvent):
-    """An attempt is over."""
+    """An attempt has ended."""
 
     number: int
     run_id: str
     failed: bool
     cancelled: bool = False
     reason: str = ""
-    """Why it failed: kind and message."""
+    """The failure: kind and message."""
 
 
 @attrs.frozen(kw_only=True)
 class CaseEnded(AgentEvent):
-    """Nothing more is done for it."""
+    """A case has ended."""
 
     ending: CaseEnding
 
 
 AgentObserver: TypeAlias = Callable[[AgentEvent], None]
-"""Told synchronously. What it raises is logged and dropped."""
+"""Called synchronously. Its exceptions are logged and dropped."""
 
 
 def _guarded(observe: AgentObserver | None) -> AgentObserver | None:
@@ -107,27 +107,27 @@ def _guarded(observe: AgentObserver | None) -> AgentObserver | None:
 
 
 @attrs.frozen(kw_only=True)
-class CaseTeller:
-    """Tells an observer what happens to one case."""
+class CaseNotifier:
+    """Notifies an observer of the events of one case."""
 
     observe: AgentObserver | None = attrs.field(default=None, converter=_guarded)
     task: str | None = None
-    """What the observer is told of the case in every event; see `AgentEvent`."""
+    """The fields of the case in every event; see `AgentEvent`."""
     case: str
     agent: str
 
     def __call__(self, event: type[AgentEvent], **details: Any) -> None:
-        """Tell the observer, if there is one."""
+        """Notify the observer, if there is one."""
         if self.observe is not None:
             about: dict[str, Any] = {"task": self.task, "case": self.case, "agent": self.agent}
             self.observe(event(at=trio.current_time(), **about, **details))
 
 
-# Where an agent says that its task is done.
+# The marker by which an agent reports that its task is done.
 
 
 _CALM = 10
-"""By how much a pause between two looks may grow, and what part of the whole wait it is at most."""
+"""The maximum factor of the polling pause, and the reciprocal of its maximum share of the whole wait."""
 
 
 _KINDS = {
@@ -141,9 +141,7 @@ _KINDS = {
 
 def _of_a_folder(marker: "FileMarker", _field: "attrs.Attribute[Path]", path: Path) -> None:
     if not marker.may_come and not path.parent.is_dir():
-        msg = (
-            f"{path}: there is no folder {path.parent} in which an agent could say that it is done"
-        )
+        msg = f"{path}: the folder {path.parent} of the done file does not exist"
         raise AgentError(msg)
 
 
@@ -155,86 +153,88 @@ def _markers_positive(_marker: object, field: "attrs.Attribute[float]", seconds:
 
 @attrs.define(eq=False)
 class FileMarker:
-    """A file that stands for `done`, whatever is in it; agents in any language can make it.
+    """A file that marks a task as done, with any content; agents in any language can create it.
 
     Raises:
-        AgentError: The folder that it would be in is not there.
+        AgentError: Its folder does not exist.
     """
 
     path: Path = attrs.field(validator=_of_a_folder)
     may_come: bool = attrs.field(default=False, kw_only=True)
-    """Whether that folder may be made later."""
+    """True if that folder may be created later."""
     look_every: float = attrs.field(default=0.2, validator=_markers_positive)
-    """Seconds between two looks of who waits, > 0: files do not tell of themselves. Who has waited for long
-    looks less often: a tenth of that time lies between two looks, at most ten times so many seconds."""
+    """Seconds between two polls of a waiter, > 0: a new file sends no notification. After a long wait the
+    pause grows to a tenth of the time waited, at most to ten times this value."""
     _news: trio.Event = attrs.field(init=False, factory=trio.Event)
 
     def is_set(self) -> bool:
-        """Whether the file is there. One look at the disk."""
+        """Return whether the file exists. Accesses the disk once."""
         try:
             mode = self.path.stat().st_mode
         except FileNotFoundError:
             return False
         except OSError as error:
-            raise MarkerError(f"{self.path}: {error.strerror}; a file there says `done`") from error
+            raise MarkerError(
+                f"{self.path}: {error.strerror}; a file there means `done`"
+            ) from error
         if not stat.S_ISREG(mode):
             found = _KINDS.get(stat.S_IFMT(mode), "not a regular file")
-            raise MarkerError(f"{self.path} is {found}; a file there says `done`, so remove it")
+            raise MarkerError(f"{self.path} is {found}; a file there means `done`, so remove it")
         return True
 
     async def wait(self) -> None:
-        """Return when the file is there: at a look, or when somebody wakes. A checkpoint."""
+        """Wait until the file exists: found by a poll, or after `wake`. A checkpoint."""
         await trio.lowlevel.checkpoint()
         began_at = trio.current_time()
         while not self.is_set():
             news, waited = self._news, trio.current_time() - began_at
-            # Hundreds may wait for hours, and each look keeps everybody else for a moment.
+            # Hundreds of cases may wait for hours, and each poll delays all others for a moment.
             pause = min(max(self.look_every, waited / _CALM), self.look_every * _CALM)
             with trio.move_on_after(pause):
                 await news.wait()
 
     def wake(self) -> None:
-        """Who waits looks at once."""
+        """Let all waiters poll at once."""
         self._news.set()
         self._news = trio.Event()
 
 
 Marker: TypeAlias = FileMarker | trio.Event
-"""Where the agent says that its task is done: an event, where it is a function of this program."""
+"""Reports that the task is done: an event, if the agent is a function of this program."""
 
 R = TypeVar("R")
 
 
 Agent: TypeAlias = Callable[[Attempt], Awaitable[AttemptEnd]]
-"""Works once on a task. What it raises is a failure of the attempt of the kind `unexpected`; errors that end
-the run cut it off."""
+"""Works once on a task. Its exceptions are failures of the attempt of the kind `unexpected`; errors that end
+the run interrupt it."""
 
 
 class Slots(Protocol):
-    """What lets attempts run: a lane."""
+    """The slots for attempts: a lane."""
 
     async def __call__(self, run: Callable[[], Awaitable[R]], /) -> R:
-        """Run something in a slot, when it is its turn.
+        """Run a function in a slot, when it is its turn.
 
-        What it raises by itself means that the run is over, and leaves the loop as it is.
+        An exception of the slots themselves means that the run has ended, and is passed on unchanged.
         """
         ...
 
 
-async def at_once(run: Callable[[], Awaitable[R]], /) -> R:
-    """Run something without a slot."""
+async def without_slot(run: Callable[[], Awaitable[R]], /) -> R:
+    """Run a function without a slot."""
     return await run()
 
 
 class Relative(Protocol):
-    """Something that an attempt has started."""
+    """A process tree or child that an attempt has started."""
 
     def alive(self) -> Sequence[str]:
-        """Names of what lives of it: run ids, process ids."""
+        """Return the names of its living parts: run ids, process ids."""
         ...
 
     async def wait(self) -> object:
-        """Return when nothing of it lives."""
+        """Wait until no part of it lives."""
         ...
 
     async def stop(self) -> None:
@@ -242,29 +242,29 @@ class Relative(Protocol):
         ...
 
     def leave(self) -> None:
-        """Take note that the family has let go of it."""
+        """Handle its removal from the family."""
         ...
 
 
 @attrs.define(eq=False)
-class Family:
-    """What the attempts of a case have started, and that still lives."""
+class ChildFamily:
+    """The living relatives that the attempts of a case have started."""
 
     nursery: trio.Nursery = attrs.field(repr=False)
-    """Where they live."""
+    """The nursery in which they run."""
     longest: float = math.inf
-    """Seconds that the end of all may take."""
+    """Maximum seconds for ending all of them."""
     relatives: list[Relative] = attrs.field(init=False, factory=list)
-    """In the order in which they were started."""
+    """In the order of their start."""
     has_ended: bool = attrs.field(init=False, default=False)
-    """Whether all that were there were ended."""
+    """True if the family has been ended."""
 
     def alive(self) -> Sequence[str]:
-        """The names of all that live."""
+        """Return the names of all living relatives."""
         return [name for one in self.relatives for name in one.alive()]
 
     async def wait(self) -> None:
-        """Return when none lives. A checkpoint."""
+        """Wait until none lives. A checkpoint."""
         await trio.lowlevel.checkpoint()
         while self.relatives:
             relative = self.relatives[0]
@@ -272,7 +272,7 @@ class Family:
             self.drop(relative)
 
     async def end(self) -> None:
-        """End all of them. Runs to its end also when it is cancelled."""
+        """End all of them. Runs to its end also when cancelled."""
         self.has_ended = True
         with trio.move_on_after(self.longest, shield=True):
             async with trio.open_nursery() as nursery:
@@ -285,7 +285,7 @@ class Family:
         self.drop(relative)
 
     def drop(self, relative: Relative) -> None:
-        """Let go of one of them, which is over."""
+        """Remove one of them, which has ended."""
         if relative in self.relatives:
             self.relatives.remove(relative)
             relative.leave()
@@ -296,66 +296,66 @@ def _positive(_terms: object, field: "attrs.Attribute[float]", seconds: float) -
         raise UsageError(f"{field.name} must be more than 0 seconds, got {seconds!r}")
 
 
-# What a loop says on the bus. The bus is for people and other programs: that it fails ends nothing.
+# The messages of a loop on the bus. The bus is for people and other programs: its failure ends nothing.
 
 
 _log = logging.getLogger("trioeval.agent")
 _QUIET = 60.0
-"""Seconds between two lines of the log about a bus that takes nothing."""
+"""Minimum seconds between two log messages about a failing bus."""
 
 
 @attrs.define(eq=False)
-class Posts:
-    """Posts messages, and counts those that could not be posted."""
+class CountingPoster:
+    """Posts messages, and counts failed ones."""
 
     _post: Callable[[MessageType, str], Awaitable[None]]
     failed: int = 0
-    """Messages that the bus did not take."""
+    """Number of messages that the bus did not accept."""
     _logged_at: float = attrs.field(init=False, default=-math.inf)
 
     async def __call__(self, type_: MessageType, body: str) -> None:
-        """Post one; what goes wrong is counted, and logged once in a while."""
+        """Post a message; failures are counted, and logged at most once a minute."""
         try:
             await self._post(type_, body)
-        except Exception as error:  # noqa: BLE001 - whatever a bus raises, the work goes on
+        except Exception as error:  # noqa: BLE001 - the work continues whatever a bus raises
             self.failed += 1
             now = trio.current_time()
             if now - self._logged_at >= _QUIET:
                 self._logged_at = now
-                _log.warning("the bus does not take what is posted: %s", error)
+                _log.warning("a message cannot be posted on the bus: %s", error)
 
     async def within(self, seconds: float, type_: MessageType, body: str) -> None:
-        """Post one that is given up, and counted, if it takes longer."""
+        """Post a message; it is dropped, and counted, if it takes longer."""
         with trio.move_on_after(seconds) as scope:
             await self(type_, body)
         self.failed += scope.cancelled_caught
 
 
-# Ids of runs: names of attempts that sort by the time of their start, and are never given twice.
+# Ids of runs: unique names of attempts that sort by the time of their start.
 
 
 _OWNER = re.compile(r"[a-z0-9]+")
 
 
 def new_run_id(utc: datetime, owner: str, sequence: int) -> str:
-    """The id of a run: when it began, to a tenth of a millisecond, who runs it, and its number there.
+    """Return the id of a run, from its start to a tenth of a millisecond, its owner, and a sequence number.
 
-    Good as the name of a file. Ids of one instant sort by owner and sequence.
+    Valid as a file name. Ids of one instant sort by owner and sequence.
 
     Args:
-        utc: When it begins; other zones are converted.
-        owner: Who runs it: small letters and digits, different in all processes that ever run something.
-        sequence: ≥ 0; never twice for one owner.
+        utc: The time of its start; other zones are converted.
+        owner: The process that runs it: lower-case letters and digits, unique among all such processes.
+        sequence: ≥ 0; unique for its owner.
 
     Raises:
-        UsageError: The owner has other characters, or the time no zone.
+        UsageError: The owner has other characters, or the time has no zone.
 
     Example:
         >>> new_run_id(datetime(2026, 1, 15, 9, 30, 0, 123_456, UTC), "5f0c", 7)
         '20260115-0930001234-5f0c-000007'
     """
     if _OWNER.fullmatch(owner) is None:
-        msg = f"the owner of a run is called by small letters and digits, got {owner!r}"
+        msg = f"the owner of a run must consist of lower-case letters and digits, got {owner!r}"
         raise UsageError(msg)
     if utc.tzinfo is None:
         msg = f"the time of a run needs a zone, got {utc!r}"
@@ -366,7 +366,7 @@ def new_run_id(utc: datetime, owner: str, sequence: int) -> str:
 
 @attrs.define(eq=False)
 class RunIds:
-    """The ids of the runs of one owner: each sorts after all before it, also when the clock is set back.
+    """Creates the run ids of one owner: each sorts after all before it, also when the clock is set back.
 
     Example:
         >>> ids = RunIds("5f0c", lambda: datetime(2026, 1, 15, tzinfo=UTC))
@@ -375,14 +375,14 @@ class RunIds:
     """
 
     owner: str
-    """Random, or of the incarnation of a program."""
+    """Random, or the id of a client."""
     _now: Callable[[], datetime]
-    """Tells the time, with its zone."""
+    """Returns the time, with its zone."""
     _last: datetime = attrs.field(init=False, default=datetime.min.replace(tzinfo=UTC))
     _sequence: int = attrs.field(init=False, default=0)
 
     def __call__(self) -> str:
-        """The id of a run that begins now."""
+        """Return the id of a run that starts now."""
         self._last = max(self._last, self._now())
         found = new_run_id(self._last, self.owner, self._sequence)
         self._sequence += 1
@@ -390,7 +390,7 @@ class RunIds:
 
 
 def own_run_ids() -> RunIds:
-    """Those of this program: by the clock of the machine, and a random owner."""
+    """Return the run ids of this program: with the clock of the machine, and a random owner."""
     return RunIds(secrets.token_hex(4), lambda: datetime.now(UTC))
 
 
@@ -399,16 +399,16 @@ class Attempts:
     """The attempts of one case, over all executions of its run."""
 
     ids: Callable[[], str]
-    """Of new attempts."""
+    """Creates the ids of new attempts."""
     prompt: str = ""
-    """What is to be done."""
+    """The task."""
     ends: list[AttemptEnd] = attrs.field(factory=list)
-    """How they ended; all but the last without their output, which may be large."""
+    """Their ends; all but the last one without their output, which may be large."""
     last_id: str | None = None
-    """The id of the attempt that was begun last."""
+    """The id of the attempt that was started last."""
 
     def begin(self) -> Attempt:
-        """The next attempt, which has its slot."""
+        """Return the next attempt, which has its slot."""
         number, previous, self.last_id = len(self.ends), self.last_id, self.ids()
         return Attempt(
             number=number,
@@ -418,33 +418,33 @@ class Attempts:
         )
 
     def ended(self, _attempt: Attempt, end: AttemptEnd) -> None:
-        """Record how an attempt ended, in the step in which that is known; not of one that was cut off."""
+        """Record the end of an attempt, in the step in which it is known; not called for interrupted ones."""
         if self.ends:
             self.ends[-1] = attrs.evolve(self.ends[-1], output="")
         self.ends.append(end)
 
 
 @attrs.frozen(kw_only=True)
-class LoopTerms:
-    """How one case is worked on.
+class LoopConfig:
+    """The configuration of the restart loop of one case.
 
     Raises:
-        UsageError: A time is out of its range.
+        UsageError: A time is out of range.
     """
 
     policy: RestartPolicy
     child_timeout: float = attrs.field(default=300.0, validator=_positive)
-    """Seconds that children may go on when the task is done, > 0."""
+    """Seconds that children may continue after the task is done, > 0."""
     slots: Slots
     marker: Marker
-    children: Family
-    posts: Posts
-    """Tells the bus."""
+    children: ChildFamily
+    posts: CountingPoster
+    """Posts on the bus."""
     attempts: Attempts
-    """Those so far count like new ones, also for the delay before the next."""
+    """Earlier attempts count like new ones, also for the delay before the next one."""
     stop: trio.Event = attrs.field(factory=trio.Event)
-    """Set when no further attempt is to begin; one that runs comes to its end."""
+    """Set when no further attempt may start; a running one continues to its end."""
     idle: Callable[[], AbstractContextManager[object]] = nullcontext
-    """Makes what is put around its waits for other things than slots: they are no work."""
-    tell: CaseTeller
-    """Told of its attempts, and how it ended."""
+    """Returns a context manager for waits other than for slots, which are not working time."""
+    tell: CaseNotifier
+    """Notified of its attempts, and its end."""

@@ -1,9 +1,9 @@
-"""The report of an attempt: a JSON file in which a program says what it used, and how it ended.
+"""The report of an attempt: a JSON file in which a program reports its usage, and its end.
 
     {"output": "…", "tokens": {"prompt": 10, "completion": 5, "total": 15}, "cost": 0.01,
      "error": {"kind": "auth", "message": "…"}}
 
-Everything in it may be missing. What is wrong in it is left out, and told.
+All members are optional. Invalid parts are ignored, with a warning.
 """
 
 import errno
@@ -24,41 +24,41 @@ from trioeval.providers.config import show
 from trioeval.providers.secrets import hide_in
 from trioeval.usage import Usage
 
-# Reports of attempts that cannot be used as they are: told once, when the run is over.
+# Invalid reports of attempts: reported once, at the end of the run.
 
 
 @attrs.define(eq=False)
-class ReportTroubles:
-    """Those of a run."""
+class InvalidReports:
+    """The invalid reports of a run."""
 
     _count: int = attrs.field(init=False, default=0)
     _first: str = attrs.field(init=False, default="")
 
     def add(self, case: str, number: int, warnings: Sequence[str]) -> None:
-        """What is wrong with the report of an attempt; nothing if that is nothing."""
+        """Add the warnings about the report of an attempt, if any."""
         if not warnings:
             return
         self._count += 1
         self._first = self._first or f"{case}, attempt {number}: {warnings[0]}"
 
     def tell(self, warn: Callable[[str], None]) -> None:
-        """Tell how many they are, and of the first one, if there is any."""
+        """Warn about the number of invalid reports and the first one, if any."""
         if self._count == 1:
-            warn(f"a report of an agent cannot be used as it is: {self._first}")
+            warn(f"a report of an agent is invalid: {self._first}")
         elif self._count:
             warn(
-                f"{self._count} reports of agents cannot be used as they are (see `trioeval show`); "
-                f"the first is of {self._first}"
+                f"{self._count} reports of agents are invalid (see `trioeval show`); "
+                f"the first is that of {self._first}"
             )
 
 
 LARGEST = 10 * 1024 * 1024
-"""Bytes that are read of a report."""
+"""Maximum size of a report in bytes."""
 
 LONGEST_MESSAGE = 2_000
-"""Characters of a message of an error."""
+"""Maximum characters of an error message."""
 MOST_WARNINGS = 10
-"""What is wrong beyond that is counted."""
+"""Maximum number of warnings that are listed; the rest is counted."""
 
 _MOST_TOKENS = 2**53
 _KEYS = ("output", "tokens", "cost", "error")
@@ -68,12 +68,12 @@ _TOLD: Mapping[str, FailureKind] = {
     for kind in get_args(FailureKind)
     if kind not in ("exit", "timeout", "killed", "unexpected")
 }
-"""Kinds that a program may name; of the others only who runs it can tell."""
+"""Kinds that a program may report; only its caller knows of the others."""
 
 
 @attrs.frozen(kw_only=True)
 class AttemptReport:
-    """What a program said of its attempt, as far as it can be used."""
+    """The valid parts of a program's report about its attempt."""
 
     has_output: bool = False
     output: Any = None
@@ -83,11 +83,11 @@ class AttemptReport:
     """US dollars, finite and ≥ 0."""
     failure: AttemptFailure | None = None
     warnings: tuple[str, ...] = ()
-    """What is wrong with the report, in sentences."""
+    """The problems of the report, as sentences."""
 
 
 def read_report_file(path: Path, secrets: Sequence[str] = ()) -> AttemptReport:
-    """Read a report, if there is one; see `read_report`. Blocks on the file; never raises."""
+    """Read a report, if it exists; see `read_report`. Blocks on the file; never raises."""
     try:
         data = read_plain(path, LARGEST + 1)
     except FileNotFoundError:
@@ -101,11 +101,11 @@ def read_report_file(path: Path, secrets: Sequence[str] = ()) -> AttemptReport:
 
 
 def read_report(data: bytes, secrets: Sequence[str] = ()) -> AttemptReport:
-    """What stands in a report.
+    """Parse a report.
 
     Args:
-        data: JSON, if it is right.
-        secrets: What no message shows, longest first. The output is left as it is.
+        data: JSON, if it is valid.
+        secrets: Texts that messages hide, longest first. The output is not changed.
 
     Example:
         >>> read_report(b'{"tokens": {"prompt": 3, "completion": 2}, "cost": -1}')
@@ -120,16 +120,16 @@ def read_report(data: bytes, secrets: Sequence[str] = ()) -> AttemptReport:
         return _useless("is empty")
     try:
         told = orjson.loads(data)
-        orjson.dumps(told)  # what is nested too deeply could not be written down
+        orjson.dumps(told)  # too deeply nested data could not be recorded
     except (ValueError, TypeError) as error:
-        return _useless(f"is not JSON that can be used: {error}")
+        return _useless(f"is not usable JSON: {error}")
     if not isinstance(told, dict):
         return _useless(f"must be an object, got {show(hide_in(told, secrets))}")
     output = told.pop("output", None)
     told = hide_in(told, secrets)
     warnings = [f"the report: {show(name)} is not a key" for name in told if name not in _KEYS]
     return AttemptReport(
-        has_output=output is not None,  # null is how programs leave a key out
+        has_output=output is not None,  # programs write null for a missing output
         output=output,
         usage=_read_tokens(told.get("tokens"), warnings),
         cost=_read_number("cost", told.get("cost"), _is_cost, "a number", warnings),
@@ -145,7 +145,7 @@ def _first(warnings: Sequence[str]) -> tuple[str, ...]:
 
 
 def shortened(text: str) -> str:
-    """A text of as many characters as a message may have at most."""
+    """Return a text cut to the maximum length of a message."""
     return text if len(text) <= LONGEST_MESSAGE else f"{text[: LONGEST_MESSAGE - 1]}…"
 
 
@@ -206,19 +206,19 @@ def _read_error(told: Any, warnings: list[str]) -> AttemptFailure | None:
     return AttemptFailure("reported", named)
 
 
-# Reports of attempts that were cut off: what they used counts, although the attempt is begun again.
+# Reports of interrupted attempts: their usage counts, although the attempt is started again.
 #
 # The report of such an attempt is set aside before the next program may write its own. Blocks on files.
 
 
 CUT_OFF = "cutOff"
-"""In the metadata of an attempt: how often it was begun before, cut off, and told what it had used."""
+"""In the metadata of an attempt: the number of its interrupted starts with a report."""
 
 
 def set_aside(files: CaseFiles, number: int) -> None:
-    """See that there is no report of an attempt that begins; one that was cut off may have left it."""
+    """Move the report of an interrupted attempt aside, so that there is none when it starts again."""
     report = files.report(number)
-    # What is no file is told when it is read.
+    # Anything but a file is reported when it is read.
     with suppress(FileNotFoundError, IsADirectoryError, PermissionError):
         if report.is_symlink() or not report.is_file():
             report.unlink()
@@ -228,7 +228,7 @@ def set_aside(files: CaseFiles, number: int) -> None:
 
 
 def with_cut_off(end: AttemptEnd, files: CaseFiles, number: int) -> AttemptEnd:
-    """How an attempt ended, with what it had used whenever it was cut off before."""
+    """Return the end of an attempt, including the usage of its interrupted starts."""
     found: list[AttemptReport] = []
     for path in _asides(files, number):
         if not path.exists():
@@ -245,7 +245,7 @@ def with_cut_off(end: AttemptEnd, files: CaseFiles, number: int) -> AttemptEnd:
 
 
 def cut_off_attempt(files: CaseFiles, number: int) -> AttemptEnd | None:
-    """What an attempt used that was begun and has not come to its end; None where nothing tells of it."""
+    """Return the end of an attempt that was started and interrupted; None without any report of it."""
     report = files.report(number)
     found = AttemptEnd(failure=AttemptFailure("killed", "cut off"))
     if report.exists():
@@ -257,6 +257,6 @@ def cut_off_attempt(files: CaseFiles, number: int) -> AttemptEnd | None:
 
 
 def _asides(files: CaseFiles, number: int) -> Iterator[Path]:
-    """Where such reports are, in their order."""
+    """Return the paths of reports that were set aside, in order."""
     report = files.report(number)
     return (report.with_suffix(f".cut-{count}.json") for count in itertools.count(1))

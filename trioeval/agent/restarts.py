@@ -1,4 +1,4 @@
-"""When an agent is started once more, after how long, and when it is given up. Pure."""
+"""Decisions about restarts: whether an agent is started again, after how long, or given up. Pure."""
 
 import math
 import re
@@ -10,7 +10,7 @@ import attrs
 from trioeval.errors import UsageError
 from trioeval.usage import Usage
 
-# Attempts: what an agent is given, and how it ended, as frozen data.
+# Attempts, and their ends, as frozen data.
 
 
 FailureKind: TypeAlias = Literal[
@@ -25,16 +25,15 @@ FailureKind: TypeAlias = Literal[
     "reported",
     "unexpected",
 ]
-"""How an attempt failed: its program ended with a code that is no success, took longer than an attempt may,
-was ended by a signal; there is no such program; it may not be run, or may not do what it wants; its key is
-refused; what it may use is used up; it cannot work as it is set up; it says itself that it failed; or it
-raised."""
+"""The kind of a failure: the program ended with an unsuccessful code, timed out, or was killed by a signal;
+it was not found; it may not be run, or lacks a permission; its key was refused; its quota is exhausted; its
+setup is invalid; it reported a failure itself; or it raised an exception."""
 
 _PASSING = re.compile(
     r"""\b\d{4}([-/])\d\d\1\d\d(?:T(?=\d))?                   # a date
     | (?<![\d.:])\d{1,2}:\d\d(?::\d\d(?:[.,]\d+)?)(?:Z|[+-]\d\d:?\d\d)?(?![\d:])  # a time
-    | \b1\d{9}(?:\.\d+|\d{3})?\b                             # one in seconds of today
-    | \b0[xX][0-9a-fA-F]+                                    # a place in memory
+    | \b1\d{9}(?:\.\d+|\d{3})?\b                             # a time in seconds since 1970
+    | \b0[xX][0-9a-fA-F]+                                    # a memory address
     | \b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b       # a random id
     | (?i:\b(?:pid|ppid|tid|process|thread|port)s?\b[ :=#]{0,2})\[?\d+
     | (?:\blocalhost|\b\d{1,3}(?:\.\d{1,3}){3}|\[::1\]):\d+\b
@@ -42,8 +41,8 @@ _PASSING = re.compile(
     | (?<![\w.])(?:\d+h)?(?:\d+m)?\d+(?:\.\d+)?\ ?(?:[nuµm]?s|secs?|seconds?|mins?|minutes?|hours?)\b""",
     re.VERBOSE,
 )
-"""What differs each time although nothing else does: instants, durations, numbers of processes and ports,
-names of temporary files. Other numbers tell how far an agent has come."""
+"""Parts of messages that differ each time: instants, durations, numbers of processes and ports, names of
+temporary files. Other numbers show the progress of an agent."""
 
 PERMANENT: frozenset[FailureKind] = frozenset(
     {"not_found", "permission", "auth", "quota_exhausted", "invalid"}
@@ -53,7 +52,7 @@ PERMANENT: frozenset[FailureKind] = frozenset(
 
 @attrs.frozen
 class AttemptFailure:
-    """How an attempt failed."""
+    """The failure of an attempt."""
 
     kind: FailureKind
     message: str
@@ -63,77 +62,77 @@ class AttemptFailure:
 
     @property
     def is_permanent(self) -> bool:
-        """Whether another attempt would fail in the same way."""
+        """True if another attempt would fail in the same way."""
         return self.kind in PERMANENT
 
     @property
     def signature(self) -> tuple[str, str]:
-        """Equal for failures that are the same, whatever times, processes and temporary files they name."""
+        """Equal for failures that differ only in times, processes and temporary files."""
         return self.kind, _PASSING.sub("#", self.message)
 
 
 @attrs.frozen(kw_only=True)
 class Attempt:
-    """What an agent is given to work on."""
+    """An attempt, as passed to an agent."""
 
     number: int
     """≥ 0; counted over all executions of its run."""
     run_id: str
-    """Of this attempt; sorts by the time of its start."""
+    """The id of this attempt; sorts by the time of its start."""
     previous_run_id: str | None = None
     task_prompt: str
-    """What is to be done."""
+    """The task."""
     is_resumed: bool = False
-    """Whether an attempt of an earlier execution with the same number was cut off."""
+    """True if an attempt of an earlier execution with the same number was interrupted."""
 
     @property
     def prompt(self) -> str:
-        """What the agent is told: the prompt, after a word on how it came to this if it has begun before."""
+        """The prompt for the agent: that of the task, after a continuation note if it was started before."""
         if self.number or self.is_resumed:
             return f"{CONTINUATION}\n\n{self.task_prompt}"
         return self.task_prompt
 
 
 CONTINUATION = (
-    "You have begun this task before and it is not finished. What you did is still there: look at it first, "
-    "then go on."
+    "You have started this task before and it is not finished. Your earlier work is still there: look at it "
+    "first, then continue."
 )
-"""Stands before the prompt of every attempt but the first."""
+"""Precedes the prompt of every attempt except the first."""
 
 
 @attrs.frozen(kw_only=True)
 class AttemptEnd:
-    """How an attempt ended."""
+    """The end of an attempt."""
 
     output: Any = ""
-    """What the agent said: text or JSON data."""
+    """The output of the agent: text or JSON data."""
     failure: AttemptFailure | None = None
-    """None of an attempt that ended well, whether or not the task is done."""
+    """None for a successful attempt, whether or not the task is done."""
     exit_code: int | None = None
-    """Of its program, or minus the signal that ended it; None of what is no program."""
+    """The exit code of its program, or minus the signal that ended it; None without a program."""
     usage: Usage = attrs.field(factory=Usage)
     cost: float | None = None
-    """US dollars; None where nobody knows."""
+    """US dollars; None if unknown."""
     duration_s: float = 0.0
-    """Of its work, without waits for a slot or lane."""
+    """Its working time, without waits for a slot or lane."""
     children_ended: int = 0
-    """Children that were ended with it."""
+    """Number of children that were ended with it."""
     metadata: Mapping[str, Any] = attrs.field(factory=dict)
-    """What else is known, as JSON data: where its logs are."""
+    """Additional JSON data, such as the paths of its logs."""
 
 
-GaveUp: TypeAlias = Literal[
+GiveUpReason: TypeAlias = Literal[
     "max_attempts", "permanent", "identical_failures", "max_tokens", "max_cost", "marker"
 ]
-"""Why no further attempt is made."""
+"""The reason why no further attempt is made."""
 
 
 @attrs.frozen(kw_only=True)
 class RestartPolicy:
-    """How often and how soon an agent is started again.
+    """The maximum number and the timing of attempts.
 
     Raises:
-        UsageError: Numbers are out of their range; tells of all that are.
+        UsageError: Numbers are out of range; the message lists all of them.
 
     Example:
         >>> RestartPolicy(max_attempts=3, max_cost=0.5).delay
@@ -141,20 +140,20 @@ class RestartPolicy:
     """
 
     max_attempts: int = 100
-    """In all, over all executions of a run, ≥ 0."""
+    """In total, over all executions of a run, ≥ 0."""
     delay: float = 1.0
-    """Seconds between the end of an attempt and the next, ≥ 0 and finite."""
+    """Seconds between the end of an attempt and the next one, ≥ 0 and finite."""
     backoff: float = 2.0
-    """Factor of the delay for each failure in a row, ≥ 1 and finite; an attempt that ends well resets it."""
+    """Factor of the delay for each consecutive failure, ≥ 1 and finite; a successful attempt resets it."""
     max_delay: float = 60.0
-    """Seconds that the factor makes of it at most, ≥ 0 and finite; a longer `delay` stays as it is."""
+    """Maximum of the increased delay in seconds, ≥ 0 and finite; a longer `delay` is kept."""
     identical_failures: int = 5
-    """Failures of one signature in a row after which it is given up, ≥ 1; those of the kind `timeout` are
-    none: who reaches a bound may get further each time."""
+    """Consecutive failures of one signature after which it gives up, ≥ 1; failures of the kind `timeout` are
+    not counted: an attempt that reaches a limit may get further each time."""
     max_tokens: int | None = None
-    """Tokens of all attempts after which none begins, ≥ 1; None does not bound them."""
+    """Tokens of all attempts after which no further one starts, ≥ 1; None means no limit."""
     max_cost: float | None = None
-    """US dollars, > 0, likewise."""
+    """US dollars of all attempts after which no further one starts, > 0; None means no limit."""
 
     def __attrs_post_init__(self) -> None:
         if wrong := list(self._problems()):
@@ -182,26 +181,26 @@ class RestartPolicy:
 
 
 @attrs.frozen
-class Again:
-    """Another attempt is made."""
+class RestartAfter:
+    """The decision to make another attempt."""
 
     delay: float
     """Seconds before it; 0 for the first one."""
 
 
 @attrs.frozen
-class Stop:
-    """No further attempt is made."""
+class GiveUp:
+    """The decision to make no further attempt."""
 
-    why: GaveUp
+    why: GiveUpReason
     message: str
-    """In a sentence, with the numbers, and how the last attempt failed if it did."""
+    """A sentence with the numbers, and the failure of the last attempt, if any."""
 
 
-def decide(policy: RestartPolicy, ends: Sequence[AttemptEnd]) -> Again | Stop:
-    """Whether another attempt is made of a task that is not done.
+def decide(policy: RestartPolicy, ends: Sequence[AttemptEnd]) -> RestartAfter | GiveUp:
+    """Decide whether to make another attempt at a task that is not done.
 
-    Of several reasons to give up, the one that says most is told.
+    Of several reasons to give up, the most informative one is returned.
 
     Example:
         >>> failed = AttemptEnd(failure=AttemptFailure("exit", "its program ended with code 1"))
@@ -210,41 +209,41 @@ def decide(policy: RestartPolicy, ends: Sequence[AttemptEnd]) -> Again | Stop:
     """
     streak = _streak(ends)
     if streak and streak[-1].is_permanent:
-        return Stop("permanent", f"gave up after {counted(len(ends))}: {streak[-1]}")
+        return GiveUp("permanent", f"gave up after {attempts_text(len(ends))}: {streak[-1]}")
     alike = streak[-policy.identical_failures :]
     is_alike = len({one.signature for one in alike}) == 1 and alike[-1].kind != "timeout"
     if is_alike and len(alike) == policy.identical_failures:
-        same = f"the last {len(alike)} failed alike: " if len(alike) > 1 else ""
-        message = f"gave up after {counted(len(ends))}: {same}{alike[-1]}"
-        return Stop("identical_failures", message)
+        same = f"the last {len(alike)} failed in the same way: " if len(alike) > 1 else ""
+        message = f"gave up after {attempts_text(len(ends))}: {same}{alike[-1]}"
+        return GiveUp("identical_failures", message)
     if (used_up := _used_up(policy, ends)) is not None:
         last = f"; the last failed: {streak[-1]}" if streak else ""
         return attrs.evolve(used_up, message=used_up.message + last)
-    return Again(_delay(policy, len(streak)) if ends else 0.0)
+    return RestartAfter(_delay(policy, len(streak)) if ends else 0.0)
 
 
-def _used_up(policy: RestartPolicy, ends: Sequence[AttemptEnd]) -> Stop | None:
-    """What the task was allowed and has used."""
+def _used_up(policy: RestartPolicy, ends: Sequence[AttemptEnd]) -> GiveUp | None:
+    """Return the decision to stop if a limit of the task is used up."""
     if len(ends) >= policy.max_attempts:
-        message = f"gave up: not done after {counted(len(ends))} of {policy.max_attempts}"
-        return Stop("max_attempts", message)
+        message = f"gave up: not done after {attempts_text(len(ends))} of {policy.max_attempts}"
+        return GiveUp("max_attempts", message)
     if policy.max_tokens is not None:
         tokens = sum(_tokens(end.usage) for end in ends)
         if tokens >= policy.max_tokens:
             spent = f"{tokens} of {policy.max_tokens} tokens are used"
-            return Stop("max_tokens", f"gave up after {counted(len(ends))}: {spent}")
+            return GiveUp("max_tokens", f"gave up after {attempts_text(len(ends))}: {spent}")
     if policy.max_cost is not None:
         cost = math.fsum(end.cost or 0.0 for end in ends)
         if cost >= policy.max_cost:
             spent = f"{cost:g} of {policy.max_cost:g} US dollars are spent"
-            return Stop("max_cost", f"gave up after {counted(len(ends))}: {spent}")
+            return GiveUp("max_cost", f"gave up after {attempts_text(len(ends))}: {spent}")
     return None
 
 
 def _delay(policy: RestartPolicy, failures: int) -> float:
-    """Seconds before the next attempt, after so many failures in a row."""
+    """Return the seconds before the next attempt, after a number of consecutive failures."""
     delay, longest = policy.delay, max(policy.delay, policy.max_delay)
-    # Factor by factor: a power of a large one is an error, not an infinity.
+    # Multiplied step by step: a power of a large factor raises an error instead of giving infinity.
     for _ in range(failures - 1):
         delay *= policy.backoff
         if delay >= longest:
@@ -253,7 +252,7 @@ def _delay(policy: RestartPolicy, failures: int) -> float:
 
 
 def _streak(ends: Sequence[AttemptEnd]) -> list[AttemptFailure]:
-    """The failures in a row at the end, in order."""
+    """Return the consecutive failures at the end, in order."""
     found: list[AttemptFailure] = []
     for end in reversed(ends):
         if end.failure is None:
@@ -263,18 +262,18 @@ def _streak(ends: Sequence[AttemptEnd]) -> list[AttemptFailure]:
 
 
 def _tokens(usage: Usage) -> int:
-    """All that were used, as far as it is told."""
+    """Return the total tokens, as far as reported."""
     if usage.total is not None:
         return usage.total
     return (usage.prompt or 0) + (usage.completion or 0)
 
 
-def counted(attempts: int) -> str:
-    """A number of attempts, in words."""
+def attempts_text(attempts: int) -> str:
+    """Return a number of attempts as text."""
     return "1 attempt" if attempts == 1 else f"{attempts} attempts"
 
 
 def cost_of(costs: Iterable[float | None]) -> float | None:
-    """Several costs together; None where nobody knows any."""
+    """Return the sum of costs; None if all are unknown."""
     known = [cost for cost in costs if cost is not None]
     return sum(known) if known else None

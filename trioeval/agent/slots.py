@@ -1,12 +1,12 @@
-"""Slots for functions that wait: a slot for each stretch between two waits, none while they wait.
+"""Slots for functions that wait: a slot for each part between two waits, none during a wait.
 
-A lane runs something in a slot from its beginning to its end. A function that waits for its children in the
-middle would keep its slot meanwhile, and with one slot its children would wait for ever. So the function
-runs in a task of its own beside, and what is run in the slot only waits until the function is over or
-begins to wait; when that has waited long enough there is another turn, in line before what is new.
+A lane runs a function in a slot from its start to its end. An agent that waits for its children in the middle
+would keep its slot meanwhile, and with one slot its children would wait for ever. So the agent runs in a
+separate task, and the function in the slot only waits until the agent ends or starts to wait; after the wait
+it requests another slot, queued before new work.
 
-Rejected: to split the function itself (callbacks); a semaphore of our own beside the lane, whose width,
-pauses and figures would then not hold for agents.
+Rejected: splitting the agent itself (callbacks); an own semaphore beside the lane, whose max concurrency,
+pauses and metrics would then not apply to agents.
 
 Law: SLOT.
 """
@@ -33,13 +33,13 @@ from trioeval.kernel import Calls, Metered
 from trioeval.nurseries import open_plain_nursery
 
 _AT_ONCE = 0.01
-"""Seconds after which a run that has no slot is one that waits for it."""
+"""Seconds after which a run without a slot is reported as waiting."""
 
 R = TypeVar("R")
 
 
 _LEAST = 1e-6
-"""US dollars that have to be left for an attempt to begin: budgets count millionths."""
+"""US dollars that must be left for an attempt to start: budgets count millionths."""
 
 
 @attrs.frozen
@@ -50,14 +50,14 @@ class LaneSlots:
     lane: str
     """Its name."""
     ahead: bool = False
-    """Whether to stand in line before what is new."""
+    """True to queue before new work."""
     counts_use: bool = False
-    """Whether what an attempt reports to have used counts against the budget of the run: that of a program
-    does, and that of a function counts with its own calls. Nobody knows it before the attempt is over, so it
-    begins where anything at all is left, and is settled then."""
+    """True if the reported usage of an attempt counts against the budget of the run: that of a program does,
+    and that of a function counts with its own calls. It is unknown before the attempt ends, so the attempt
+    starts if anything at all is left, and is settled at its end."""
 
     async def __call__(self, run: Callable[[], Awaitable[R]], /) -> R:
-        """Run something as one call of the job."""
+        """Run a function as one call of the job."""
         if not self.counts_use:
             return await self.calls(self.lane, run, ahead=self.ahead)
 
@@ -71,42 +71,42 @@ class LaneSlots:
 
 
 @attrs.define(eq=False)
-class Stretches:
-    """The slots of one function that may wait, one run of it at a time."""
+class SlotSession:
+    """The slots of one function that may wait; it runs one function at a time."""
 
     _first: Slots
-    """For its beginning."""
+    """For the start of the function."""
     _again: Slots
-    """For when it goes on."""
+    """For its continuation after a wait."""
     tell: Callable[[type[AgentEvent]], None] = lambda _event: None
-    """Told synchronously when a run has to wait for its slot to go on, and when it has it."""
+    """Called synchronously when a run waits for its slot to continue, and when it has it."""
     limit: trio.CancelScope = attrs.field(init=False, factory=trio.CancelScope)
-    """A limit of the run, whose deadline stands still while the run waits."""
+    """The timeout of the run, whose deadline is paused while the run waits."""
     waited: float = attrs.field(init=False, default=0.0)
-    """Seconds in which the run had no slot."""
+    """Seconds for which the run had no slot."""
     _depth: int = attrs.field(init=False, default=0)
-    """How many waits the run is in."""
+    """Number of concurrent waits of the run."""
     _paused_at: float = attrs.field(init=False, default=0.0)
     _left: float = attrs.field(init=False, default=math.inf)
-    """Seconds until its limit when it began to wait."""
+    """Seconds until its deadline at the start of the wait."""
     _paused: trio.Event = attrs.field(init=False, factory=trio.Event)
-    """The stretch is over."""
+    """Set when the slot is to be released."""
     _wanted: trio.Event = attrs.field(init=False, factory=trio.Event)
-    """The run has waited long enough."""
+    """Set when the run needs a slot again."""
     _granted: trio.Event = attrs.field(init=False, factory=trio.Event)
-    """The run may go on."""
+    """Set when the run may continue."""
     _results: list[Any] = attrs.field(init=False, factory=list)
-    """What the run gave, when it is over."""
+    """The result of the run, after its end."""
     _over: bool = attrs.field(init=False, default=False)
-    """Nobody asks for slots any more."""
+    """True if no further slots are requested."""
     _line: trio.CancelScope = attrs.field(init=False, factory=trio.CancelScope)
-    """What the run waits for its slot in."""
+    """The scope of the wait for a slot."""
 
     async def __call__(self, run: Callable[[], Awaitable[R]], /) -> R:
-        """Run something; not in a slot while it is in `waiting`.
+        """Run a function, in a slot except while it is in `waiting`.
 
         Raises:
-            Exception: What it raises; or what the slots raise, and it is cancelled then.
+            Exception: Whatever it raises; or whatever the slots raise, after cancelling it.
         """
         self.waited, self._depth, self._over = 0.0, 0, False
         self._results = results = list[R]()
@@ -115,7 +115,7 @@ class Stretches:
         async def work() -> None:
             try:
                 results.append(await run())
-            except Exception as error:  # noqa: BLE001 - raised below: no group around it
+            except Exception as error:  # noqa: BLE001 - raised below, without a group
                 failures.append(error)
             finally:
                 self._over = True
@@ -129,31 +129,31 @@ class Stretches:
                     await self._again(partial(self._stretch, self._granted.set))
             finally:
                 self._over = True
-                self._line.cancel("there is no slot any more")
-                nursery.cancel_scope.cancel("there is no slot any more")
+                self._line.cancel("no more slots")
+                nursery.cancel_scope.cancel("no more slots")
         if failures:
             raise failures[0]
         return results[0]
 
     @asynccontextmanager
     async def waiting(self) -> AsyncGenerator[None]:
-        """Put around what the run waits for: it has no slot inside, and has one again behind.
+        """Enclose a wait of the run: it has no slot inside, and a slot again afterwards.
 
-        Both ends are checkpoints. Inside, the run may wait for several things at once; what it does there
-        beside, it does without a slot.
+        Both ends are checkpoints. Inside, the run may wait for several events concurrently; any other work
+        there is done without a slot.
         """
         await trio.lowlevel.checkpoint()  # before anything changes
         self._pause()
         try:
             yield
         finally:
-            await self._go_on()  # noqa: ASYNC102 - whoever is cancelled gets no slot again
+            await self._go_on()  # noqa: ASYNC102 - a cancelled run gets no slot again
 
     async def _stretch(self, go_on: Callable[[], None]) -> Any:
-        """What is run in a slot: as long as the run works. The last stretch gives what the run gave."""
+        """Occupy a slot while the run works. The last call returns the result of the run."""
         self._paused = trio.Event()
         go_on()
-        # The run is cancelled together with this; its slot is held until it has cleaned up.
+        # The run is cancelled together with this scope; its slot is held until it has cleaned up.
         # Test: test_a_slot_is_held_until_a_cancelled_agent_has_cleaned_up.
         with trio.CancelScope(shield=True):
             await self._paused.wait()
@@ -173,8 +173,8 @@ class Stretches:
         if self._depth:
             return
         self._wanted.set()
-        # A time limit inside of the run must not let it go on without a slot. What ends the run ends this
-        # too. Test: test_a_time_limit_around_a_wait_does_not_cost_a_slot.
+        # A timeout inside of the run must not let it continue without a slot. The end of the run also ends
+        # this wait. Test: test_a_time_limit_around_a_wait_does_not_cost_a_slot.
         with trio.CancelScope(shield=True) as self._line:
             if not self._over:
                 await self._wait_granted()
@@ -193,21 +193,21 @@ class Stretches:
         self.tell(AttemptGoesOn)
 
 
-# Child runs of programs: what an agent submits takes a run slot of its own; a waiting agent holds none.
+# Child runs of programs: each submission of an agent takes its own run slot; a waiting agent holds none.
 #
-# A program is told the path of a socket, on which `trioeval agent submit` and `trioeval agent wait` speak
-# for it: a line of JSON each way. The connection of a child lasts as long as the child, so the system tells
-# of its end however it ends; a wait is over when its connection is.
+# A program gets the path of a socket, which `trioeval agent submit` and `trioeval agent wait` use: one line
+# of JSON in each direction. The connection of a child lasts as long as the child, so the system reports its
+# end however it ends; a wait ends with its connection.
 #
 #     {"do": "submit", "by": ["run", 0]}             {"id": 1}; {"begin": true} or {"refused": "…"} later
 #     {"exit": 0}
 #     {"do": "wait", "by": ["run", 0], "ids": []}    {"ended": {"1": 0}} or {"refused": "…"}
 #
-# `by` is the id of the attempt, and the number of the child that speaks, or 0.
+# `by` is the id of the attempt, and the number of the child that sends the request, or 0.
 
 
 SOCKET_VARIABLE = "TRIOEVAL_AGENT_SOCKET"
-_LONGEST = 65536  # bytes of a line
+_LONGEST = 65536  # maximum bytes of a line
 
 
 @attrs.define(eq=False)
@@ -215,47 +215,50 @@ class _ChildRun:
     """A child run, from its submission to its end."""
 
     parent: int
-    """The child that has submitted it; 0 if the program of an attempt has."""
-    stretches: Stretches
+    """The number of the child that submitted it; 0 for the program of an attempt."""
+    stretches: SlotSession
     """Its slots, none while it waits."""
     code: int | None = None
-    """Its exit code; None of one that was killed, or did not begin."""
+    """Its exit code; None if it was killed, or did not start."""
     over: trio.Event = attrs.field(factory=trio.Event)
 
 
 @attrs.define(eq=False)
 class ChildRuns:
-    """The child runs of one case, over all its attempts. Made by `open_child_runs`; the slots of its loop."""
+    """The child runs of one case, over all its attempts; also the slots of its loop.
+
+    Created by `open_child_runs`.
+    """
 
     _slots: Slots
     _nursery: trio.Nursery = attrs.field(repr=False)
     _tell: Callable[[type[AgentEvent]], None]
-    """Told when an attempt has to wait for its slot to go on, and when it has it."""
+    """Called when an attempt waits for its slot to continue, and when it has it."""
     run_id: str = attrs.field(init=False, default="")
-    """Of the attempt that is under way: only its waits hand its slot back."""
-    stretches: Stretches = attrs.field(init=False)
+    """The id of the current attempt: only its waits release its slot."""
+    stretches: SlotSession = attrs.field(init=False)
     """Its slots, none while it waits."""
     folder: Path | None = attrs.field(init=False, default=None)
-    """Where the socket is; None as long as there is none."""
+    """The folder of the socket; None until it is created."""
     _children: dict[int, _ChildRun] = attrs.field(init=False, factory=dict)
 
     @stretches.default
-    def _no_stretch(self) -> Stretches:
-        return Stretches(self._slots, self._slots)
+    def _no_stretch(self) -> SlotSession:
+        return SlotSession(self._slots, self._slots)
 
     async def __call__(self, run: Callable[[], Awaitable[R]], /) -> R:
-        """Run an attempt in a slot, but for when it waits. Of each attempt only its own waits count."""
-        self.stretches = Stretches(self._slots, self._slots, self._tell)
+        """Run an attempt in a slot, except while it waits. Only the attempt's own waits count."""
+        self.stretches = SlotSession(self._slots, self._slots, self._tell)
         return await self.stretches(run)
 
     async def begin(self, run_id: str) -> dict[str, str]:
-        """An attempt begins; the variables with which its program reaches this. A checkpoint."""
+        """Start an attempt; return the environment variables for its program. A checkpoint."""
         await trio.lowlevel.checkpoint()
         self.run_id = run_id
         if not hasattr(socket, "AF_UNIX"):
             return {}
         if self.folder is None:
-            # A path of a socket has some hundred characters at most.
+            # The path of a socket is limited to about a hundred characters.
             folder = Path(tempfile.mkdtemp(prefix="trioeval-"))
             listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             listening.bind(os.fspath(folder / "s"))
@@ -266,9 +269,9 @@ class ChildRuns:
         return {SOCKET_VARIABLE: os.fspath(self.folder / "s")}
 
     async def _answer(self, stream: trio.SocketStream) -> None:
-        channel = _Channel(stream)
+        channel = _ChildConnection(stream)
         async with stream:
-            # Whatever is written there, and however it ends, concerns nothing else.
+            # Invalid requests and broken connections affect nothing else.
             with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
                 match await channel.receive():
                     case {"do": "submit", "by": [str(), int(parent)]}:
@@ -276,11 +279,11 @@ class ChildRuns:
                     case {"do": "wait", "by": [str(run), int(parent)], "ids": list(ids)}:
                         await self._wait(channel, run, parent, ids)
                     case _:
-                        await channel.send(refused="it is neither submit nor wait")
+                        await channel.send(refused="unknown request: use submit or wait")
 
-    async def _submit(self, channel: "_Channel", parent: int) -> None:
+    async def _submit(self, channel: "_ChildConnection", parent: int) -> None:
         number = len(self._children) + 1
-        child = self._children[number] = _ChildRun(parent, Stretches(self._slots, self._slots))
+        child = self._children[number] = _ChildRun(parent, SlotSession(self._slots, self._slots))
         try:
             await channel.send(id=number)
             async with trio.open_nursery() as nursery:
@@ -292,8 +295,8 @@ class ChildRuns:
         finally:
             child.over.set()
 
-    async def _run(self, channel: "_Channel", child: _ChildRun) -> None:
-        """What a child has its slot for."""
+    async def _run(self, channel: "_ChildConnection", child: _ChildRun) -> None:
+        """Hold the slot of a child."""
 
         async def hold() -> None:
             await channel.send(begin=True)
@@ -304,10 +307,12 @@ class ChildRuns:
         except RUN_IS_OVER as error:
             await channel.send(refused=str(error))
 
-    async def _wait(self, channel: "_Channel", run: str, parent: int, ids: list[Any]) -> None:
+    async def _wait(
+        self, channel: "_ChildConnection", run: str, parent: int, ids: list[Any]
+    ) -> None:
         unknown = [one for one in ids if one not in self._children]
         if unknown:
-            await channel.send(refused=f"there is no child {unknown[0]!r}")
+            await channel.send(refused=f"unknown child {unknown[0]!r}")
             return
         own = [one for one, child in self._children.items() if child.parent == parent]
         children = {one: self._children[one] for one in ids or own}
@@ -318,21 +323,21 @@ class ChildRuns:
             nursery.cancel_scope.cancel("they have ended")
         await channel.send(ended={one: child.code for one, child in children.items()})
 
-    async def _watch_end(self, channel: "_Channel", scope: trio.CancelScope) -> None:
+    async def _watch_end(self, channel: "_ChildConnection", scope: trio.CancelScope) -> None:
         await channel.receive()
-        scope.cancel("nothing waits any more")
+        scope.cancel("the waiting process has disconnected")
 
     def _waiting(self, run: str, parent: int) -> AbstractAsyncContextManager[None]:
-        """Hand back the slot of the attempt or child that waits, and take one again behind."""
+        """Return a context manager that releases the slot of an attempt or child during a wait."""
         if parent in self._children:
             return self._children[parent].stretches.waiting()
         if run == self.run_id:
             return self.stretches.waiting()
-        return nullcontext()  # of an earlier attempt, which is over
+        return nullcontext()  # an earlier attempt, which has ended
 
 
 @attrs.define(eq=False)
-class _Channel:
+class _ChildConnection:
     """Lines of JSON."""
 
     _stream: trio.SocketStream
@@ -343,7 +348,7 @@ class _Channel:
         await self._stream.send_all(f"{json.dumps(said)}\n".encode())
 
     async def receive(self) -> dict[str, Any]:
-        """The next line; nothing at the end, and where it is no object."""
+        """Return the next line; empty at the end, and if it is not an object."""
         while b"\n" not in self._rest and len(self._rest) <= _LONGEST:
             part = await self._stream.receive_some()
             if not part:
@@ -361,12 +366,12 @@ class _Channel:
 async def open_child_runs(
     slots: Slots, tell: Callable[[type[AgentEvent]], None]
 ) -> AsyncGenerator[ChildRuns]:
-    """The child runs of a case, for as long as the block; their slots are handed back at its end."""
+    """Open the child runs of a case for the duration of the block; their slots are released at its end."""
     async with open_plain_nursery() as nursery:
         runs = ChildRuns(slots, nursery, tell)
         try:
             yield runs
         finally:
-            nursery.cancel_scope.cancel("the case is over")
+            nursery.cancel_scope.cancel("the case has ended")
             if runs.folder is not None:
                 shutil.rmtree(runs.folder, ignore_errors=True)

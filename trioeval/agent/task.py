@@ -1,9 +1,9 @@
 # Apart from `run.open_task`: it belongs to this package, which the other only uses.
-"""Answers the rows of a task of type `agent`: a case is worked on until it is done, and that is the reply.
+"""The replies to the rows of a task of type `agent`: the result of working on a case until it is done.
 
-A case waits for those that it depends on, then for its turn among all programs, and only then for a slot for
-each of its attempts; it holds nothing while it waits. Each attempt is written down as soon as it is over: a
-run that is resumed goes on with the next one, in the same folder.
+A case waits for its dependencies, then for its turn among all programs, and only then for a slot for each of
+its attempts; it holds nothing while it waits. Each attempt is recorded as soon as it ends: a resumed run
+continues with the next one, in the same folder.
 """
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
@@ -18,29 +18,35 @@ import trio
 from trioeval.agent.attempts import (
     RecordedAttempts,
     answer_of,
-    attempts_told,
-    ended_as,
+    reported_attempts,
     with_cut_attempt,
+    with_row_outcome,
 )
 from trioeval.agent.case_folder import (
+    CaseContext,
     CaseFiles,
     CaseNames,
-    CaseRoom,
-    Wanted,
+    FolderRequest,
     claim_folder,
     ensure_prompt,
     open_workspace,
     task_folder,
 )
-from trioeval.agent.case_order import Gate, InOrder, Place, Procession, gates_of
+from trioeval.agent.case_order import (
+    DependencyGate,
+    OrderedSlots,
+    StartOrder,
+    StartPosition,
+    dependency_gates,
+)
 from trioeval.agent.cases import WorkspaceTemplates
 from trioeval.agent.command_agent import CommandAgent
 from trioeval.agent.journal import AgentJournal
-from trioeval.agent.loop import RUN_IS_OVER, LoopEnd, first_of, run_until_done
+from trioeval.agent.loop import RUN_IS_OVER, LoopEnd, run_until_done, wait_for_first
 from trioeval.agent.model import AgentSettings, case_of
 from trioeval.agent.model_agent import ModelAgent
-from trioeval.agent.open import AgentRun, CasePosts
-from trioeval.agent.planner import Submission, Turn, planner_turn
+from trioeval.agent.open import AgentRun, CasePoster
+from trioeval.agent.planner import PlannerTurn, Submission, planner_turn
 from trioeval.agent.processes import end_survivors, open_family
 from trioeval.agent.protocols import (
     Agent,
@@ -49,14 +55,14 @@ from trioeval.agent.protocols import (
     CaseBlocked,
     CaseEnded,
     CaseEnding,
+    CaseNotifier,
     CaseQueued,
-    CaseTeller,
-    Family,
+    ChildFamily,
+    CountingPoster,
     FileMarker,
-    LoopTerms,
-    Posts,
+    LoopConfig,
     Slots,
-    at_once,
+    without_slot,
 )
 from trioeval.agent.report_file import cut_off_attempt
 from trioeval.agent.restarts import RestartPolicy
@@ -64,7 +70,7 @@ from trioeval.agent.slots import LaneSlots, open_child_runs
 from trioeval.agent.workspace_tools import WorkspaceTools
 from trioeval.documents.mistakes import MistakenError
 from trioeval.errors import AgentError, BlockedError, MarkerError, StoreError, TemplateError
-from trioeval.evaluation.answerer import AnswerListener, ComeTo
+from trioeval.evaluation.answerer import AnswerObserver, OnProgress
 from trioeval.evaluation.outcomes import StoppedError, cut_by
 from trioeval.evaluation.prepared import PreparedSuite
 from trioeval.evaluation.prompt import Asked
@@ -78,47 +84,47 @@ from trioeval.templates import Templates
 
 R = TypeVar("R")
 
-_CANCELLED = "it was cancelled while it waited in the line (trioeval agent cancel)"
+_CANCELLED = "cancelled while queued (trioeval agent cancel)"
 
 
 @attrs.define(eq=False)
 class AgentWork:
-    """Answers the rows of one task by its agents, each case in a folder of its own; good for one run."""
+    """Works on the rows of one task, each case in its own folder; used for one run."""
 
     prepared: PreparedSuite
     """The task."""
     settings: AgentSettings
-    """How its agents are started."""
+    """The settings of its agents."""
     asker: Asker
-    """Asks models, and knows what was written down."""
+    """Calls models, and has the records of earlier calls."""
     task: str | None = attrs.field(kw_only=True)
     """Its id."""
     journal: AgentJournal | None = attrs.field(kw_only=True)
-    """Where processes are written down."""
+    """Records processes."""
     run: AgentRun = attrs.field(kw_only=True)
-    """What all tasks of agents share."""
+    """The shared state of all agent tasks."""
     names: CaseNames = attrs.field(init=False)
-    gates: Mapping[str, Gate] = attrs.field(init=False)
-    procession: Procession = attrs.field(init=False, factory=Procession)
+    gates: Mapping[str, DependencyGate] = attrs.field(init=False)
+    procession: StartOrder = attrs.field(init=False, factory=StartOrder)
     moving: Lock = attrs.field(init=False, factory=Lock)
     """Held while folders of cases move."""
     observe: AgentObserver | None = attrs.field(init=False)
     workspaces: WorkspaceTemplates = attrs.field(init=False)
     templates: Templates = attrs.field(init=False)
-    """What is left of a word without a variable that is missing would be another word: they are strict."""
+    """Strict: leaving out a missing variable would give another word."""
     _over: set[int] = attrs.field(init=False, factory=set)
-    """Cases of which the gate was told."""
+    """Cases whose end was reported to the gate."""
 
     def __attrs_post_init__(self) -> None:
         prepared, run = self.prepared, self.run
         self.names = CaseNames.of(prepared.steps)
-        self.gates = gates_of(self.names.dependents, warn=run.warn, stop=run.stop)
+        self.gates = dependency_gates(self.names.dependents, warn=run.warn, stop=run.stop)
         self.observe = guarded(run.terms.observe)
         self.workspaces = WorkspaceTemplates.of(prepared.around, prepared.templates)
         self.templates = self.workspaces.templates
 
     async def end_survivors(self) -> None:
-        """End what earlier executions of the run have left running. A checkpoint."""
+        """End the remaining processes of earlier executions of the run. A checkpoint."""
         left = () if self.journal is None else self.journal.left()
         await end_survivors((one.process for one in left), self.settings.grace)
         if self.journal is not None:
@@ -126,7 +132,7 @@ class AgentWork:
                 self.journal.gone(one.run_id)
 
     def keep(self, index: int, record: Mapping[str, Any]) -> None:
-        """Know how a case ended that is not worked on again."""
+        """Register the end of a case that is not worked on again."""
         reply = record.get("response")
         told = reply.get("metadata") if isinstance(reply, Mapping) else None
         agent = told.get("agent") if isinstance(told, Mapping) else None
@@ -137,7 +143,7 @@ class AgentWork:
 
     @property
     def follows_all(self) -> bool:
-        """True: others may wait for a case that never began."""
+        """True: other cases may wait for one that never started."""
         return True
 
     def looks_ahead(self, _providers: Iterable[int], /, *, are_final: bool) -> bool:  # noqa: ARG002
@@ -152,39 +158,39 @@ class AgentWork:
         *,
         is_answered: bool,  # noqa: ARG002
     ) -> bool:
-        """Whether it waits for other things before it needs a slot."""
+        """Return whether it waits for other cases or the planner before it needs a slot."""
         case = case_of(step.test)
         waits = case is not None and bool(case.depends_on)
         return waits or self.run.terms.planner is not None
 
     def workspace(self, step: Step, /) -> Path:
-        """Where its agent works."""
+        """Return the folder in which its agent works."""
         return self.files_of(step.index).workspace
 
     def last_reply(self, step: Step, reply: Reply | None, outcome: str, /) -> Reply | None:
-        """The result of a case, with the usage of an attempt that was cut off. Looks at files."""
-        end = cut_off_attempt(self.files_of(step.index), attempts_told(reply))
+        """Return the result of a case, including the usage of an interrupted attempt. Reads files."""
+        end = cut_off_attempt(self.files_of(step.index), reported_attempts(reply))
         reply = reply if end is None else with_cut_attempt(reply, end)
-        return None if reply is None else ended_as(reply, outcome)
+        return None if reply is None else with_row_outcome(reply, outcome)
 
     def reject(self, _step: Step, /) -> None:
-        """Nothing: each attempt stands as it ended."""
+        """Do nothing: each attempt keeps its end."""
 
     def over(self, step: Step, cut: Cut | None, /) -> None:
-        """A row is over; what is not known to be done is not, unless it was cut off."""
+        """Handle the end of a row; a case that is not known to be done is not, unless it was interrupted."""
         self._tell_over(step.index, done=False, cut=cut)
 
     async def answer(
-        self, step: Step, asked: Asked, calls: Calls[Any], listener: AnswerListener, /
+        self, step: Step, asked: Asked, calls: Calls[Any], listener: AnswerObserver, /
     ) -> Reply:
         """Work on a case until it is done, given up, or stopped. A checkpoint.
 
         Raises:
-            AgentError: It cannot be worked on.
-            BlockedError: What it depends on is not done.
+            AgentError: The case cannot be worked on.
+            BlockedError: A dependency is not done.
             StoppedError: The run is stopped.
         """
-        case = _Case(work=self, step=step, asked=asked, calls=calls, told=listener.on_progress)
+        case = _TaskCase(work=self, step=step, asked=asked, calls=calls, told=listener.on_progress)
         ending: CaseEnding = "failed"
         cut: Cut | None = None
         try:
@@ -204,19 +210,19 @@ class AgentWork:
             raise StoppedError
         return answer_of(ended, case.about)
 
-    def gate_of(self, index: int) -> Gate | None:
-        """What lets a case begin; None where nothing waits for anything."""
+    def gate_of(self, index: int) -> DependencyGate | None:
+        """Return the gate that lets a case start; None without dependencies."""
         return self.gates.get(self.names.columns[index])
 
     def files_of(self, index: int) -> CaseFiles:
-        """The folder of a case."""
+        """Return the folder of a case."""
         folder = self.run.folder / task_folder(self.task) / self.names.rooms[index]
         return CaseFiles(folder, self.settings.done_file)
 
     def _tell_over(
         self, index: int, *, done: bool, cut: Cut | None = None, begun: bool = True
     ) -> None:
-        """Tell those that wait for a case, once."""
+        """Report the end of a case to the cases that wait for it, once."""
         if index in self._over:
             return
         self._over.add(index)
@@ -227,27 +233,27 @@ class AgentWork:
 
 
 @attrs.define(eq=False, kw_only=True)
-class _Case:
-    """A case that is worked on, from its place in the line of all programs to its end."""
+class _TaskCase:
+    """A running case, from its submission to the planner to its end."""
 
     work: AgentWork
     step: Step
     asked: Asked
     calls: Calls[Any]
-    told: ComeTo
-    room: CaseRoom = attrs.field(init=False)
-    tell: CaseTeller = attrs.field(init=False)
-    post: CasePosts = attrs.field(init=False)
+    told: OnProgress
+    room: CaseContext = attrs.field(init=False)
+    tell: CaseNotifier = attrs.field(init=False)
+    post: CasePoster = attrs.field(init=False)
     attempts: RecordedAttempts = attrs.field(init=False)
-    wanted: Wanted = attrs.field(init=False)
+    wanted: FolderRequest = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         work, index = self.work, self.step.index
         name, agent = work.names.rooms[index], work.asker.names[self.step.provider_index]
         if not self.asked.prompt.strip():
-            msg = f"the prompt of case {work.names.names[index]} is empty, so nothing is to be done"
+            msg = f"the prompt of case {work.names.names[index]} is empty"
             raise AgentError(msg)
-        self.room = CaseRoom(
+        self.room = CaseContext(
             project=work.run.project,
             task=work.task,
             name=name,
@@ -258,8 +264,8 @@ class _Case:
             row=work.asker.row_ids(index),
             agent=agent,
         )
-        self.tell = CaseTeller(observe=work.observe, task=work.task, case=name, agent=agent)
-        self.post = CasePosts(self.room.files.bus, work.run.buses, case=name)
+        self.tell = CaseNotifier(observe=work.observe, task=work.task, case=name, agent=agent)
+        self.post = CasePoster(self.room.files.bus, work.run.buses, case=name)
         self.attempts = RecordedAttempts(
             asker=work.asker,
             step=self.step,
@@ -269,7 +275,7 @@ class _Case:
             ids=work.run.ids,
             post=self.post,
         )
-        self.wanted = Wanted(
+        self.wanted = FolderRequest(
             digest=self.attempts.digest,
             about=name,
             template=self._template,
@@ -279,11 +285,13 @@ class _Case:
 
     async def run(self) -> LoopEnd:
         """Wait for its turn, and work until the case is done, given up or stopped. A checkpoint."""
-        # It stands in the line of all programs from the moment in which it begins, in that order.
+        # It is submitted to the planner when it starts, in this order.
         async with self._turn() as turn:
             with self.calls.waiting():
                 await self._in_thread(claim_folder, self.room.files, self.wanted, self.work.moving)
-                with suppress(MarkerError):  # the loop looks first, and gives the case up
+                with suppress(
+                    MarkerError
+                ):  # the loop checks the marker first, and gives the case up
                     await self._wait(turn)
             with self.work.procession.join() as place:
                 ended = await self._work(place)
@@ -295,7 +303,7 @@ class _Case:
 
     @property
     def about(self) -> dict[str, Any]:
-        """What rows tell of a case beside what became of it."""
+        """The data about the case in rows, besides its result."""
         case = case_of(self.step.test)
         return {
             "case": self.work.names.names[self.step.index],
@@ -304,16 +312,16 @@ class _Case:
         }
 
     async def _in_thread(self, make: Callable[..., R], *given: Any) -> R:
-        """Do something with the folder of the case; nothing any more in a run that is stopped."""
+        """Run a function on the folder of the case in a thread; refuse if the run is stopped."""
         if self.work.run.stop.is_set():
             raise StoppedError
         return await trio.to_thread.run_sync(make, *given, limiter=self.work.run.makers)
 
     @asynccontextmanager
-    async def _turn(self) -> AsyncGenerator[Turn | None]:
-        """The case's place in the line of all programs, for as long as the block; None where there is none.
+    async def _turn(self) -> AsyncGenerator[PlannerTurn | None]:
+        """Submit the case to the planner for the duration of the block; None without a planner.
 
-        What does not come to its end leaves without an outcome.
+        A case that does not run to its end is removed without an outcome.
         """
         run = self.work.run
         if run.terms.planner is None:
@@ -326,8 +334,8 @@ class _Case:
                     self.tell(CaseQueued, position=turn.entry.position)
                 yield turn
         except StoreError as error:
-            # Nothing is wrong with the case: it may come again when the database can be used.
-            run.warn(f"the turns of agents cannot be taken: {error}")
+            # The case itself is fine: it can be submitted again when the database can be used.
+            run.warn(f"the planner of agents cannot be used: {error}")
             run.stop.set()
             raise StoppedError from error
 
@@ -344,8 +352,8 @@ class _Case:
             depends_on=tuple(f"{in_line}{names.room_of(column, name)}" for name in needs),
         )
 
-    async def _wait(self, turn: Turn | None) -> None:
-        """Wait for the cases that it depends on, and for its turn; only what stands in line is cancelled."""
+    async def _wait(self, turn: PlannerTurn | None) -> None:
+        """Wait for its dependencies, and for its turn; `agent cancel` applies to queued cases only."""
         if turn is None:
             await self._pass_gate()
             return
@@ -355,10 +363,10 @@ class _Case:
             await self._pass_gate()
             await self._take_turn(turn)
 
-        await first_of(wait, cancelled.wait)
+        await wait_for_first(wait, cancelled.wait)
         if cancelled.is_set():
             await self.post("ERROR", _CANCELLED)
-            self.room.files.cancelled.unlink(missing_ok=True)  # who runs the row again wants it
+            self.room.files.cancelled.unlink(missing_ok=True)  # so that the row can be run again
             raise AgentError(_CANCELLED)
 
     async def _pass_gate(self) -> None:
@@ -373,23 +381,23 @@ class _Case:
             waiting=lambda by: self.tell(CaseBlocked, by=by),
         )
 
-    async def _take_turn(self, turn: Turn) -> None:
+    async def _take_turn(self, turn: PlannerTurn) -> None:
         stop = self.work.run.stop
         await turn.set_free()
         if turn.entry.position:
             self.tell(CaseQueued, position=turn.entry.position)
-        # Others may keep their places for hours when this program is to stop, or the case is done.
-        await first_of(turn.wait_started, stop.wait, self._done_early.wait)
+        # Other programs may hold their slots for hours after this one is to stop, or the case is done.
+        await wait_for_first(turn.wait_started, stop.wait, self._done_early.wait)
         if stop.is_set():
             raise StoppedError
         self.tell(CaseQueued, position=0)
 
     @property
     def _done_early(self) -> FileMarker:
-        """What people make where a case waits whose workspace may not be there yet."""
+        """The marker of a waiting case, whose workspace may not exist yet."""
         return FileMarker(self.room.files.done, may_come=True)
 
-    async def _work(self, place: Place) -> LoopEnd:
+    async def _work(self, place: StartPosition) -> LoopEnd:
         made, files = self.attempts, self.room.files
         made.is_resumed = await self._in_thread(open_workspace, files, self.wanted)
         made.prompt = await trio.to_thread.run_sync(ensure_prompt, files.prompt, self.asked.prompt)
@@ -400,13 +408,13 @@ class _Case:
         await place.come_first()
         settings = self.work.settings
         async with self._worker() as (agent, slots, family):
-            terms = LoopTerms(
+            terms = LoopConfig(
                 policy=_policy(settings),
                 child_timeout=settings.child_timeout,
-                slots=InOrder(slots, place),
+                slots=OrderedSlots(slots, place),
                 marker=FileMarker(files.done),
                 children=family,
-                posts=Posts(self.post),
+                posts=CountingPoster(self.post),
                 attempts=made,
                 stop=self.work.run.stop,
                 idle=self.calls.waiting,
@@ -415,23 +423,23 @@ class _Case:
             return await run_until_done(agent, terms)
 
     def _pass_on(self, event: AgentEvent) -> None:
-        """Tell what the loop tells, but not its end: a case may be over before its loop begins."""
+        """Forward an event of the loop, except its end: a case may end before its loop starts."""
         if self.work.observe is not None and not isinstance(event, CaseEnded):
             self.work.observe(event)
 
     @asynccontextmanager
-    async def _worker(self) -> AsyncGenerator[tuple[Agent, Slots, Family]]:
-        """What works on the case for as long as the block, in which slots, and what it has started."""
+    async def _worker(self) -> AsyncGenerator[tuple[Agent, Slots, ChildFamily]]:
+        """Yield the agent of the case, its slots, and its family, for the duration of the block."""
         work, settings, program = self.work, self.work.settings, self._program
         if not isinstance(program, CommandAgentSettings):
             async with open_family(settings.grace) as family:
-                yield self._model(), at_once, family
+                yield self._model(), without_slot, family
             return
 
         def tell(event: type[AgentEvent]) -> None:
             self.tell(event, number=len(self.attempts.ends))
 
-        # What stands first in the suite goes on first.
+        # Earlier cases of the suite have priority.
         slots = LaneSlots(self.calls, AGENT_RUNS, ahead=True, counts_use=True)
         async with (
             open_child_runs(slots, tell) as child_runs,
@@ -473,11 +481,11 @@ class _Case:
 
     @property
     def _program(self) -> object:
-        """The settings of its agent; those of a model are no `CommandAgentSettings`."""
+        """The settings of its agent; those of a model are not `CommandAgentSettings`."""
         return self.work.asker.providers[self.step.provider_index].spec.settings
 
     def _template(self) -> Path | None:
-        """What the workspace of the case is a copy of. Blocks on files."""
+        """Return the template of the case's workspace. Blocks on files."""
         case, settings = case_of(self.step.test), self.work.settings
         said = (None if case is None else case.workspace) or settings.workspace
         if said is None:

@@ -1,11 +1,11 @@
-"""The folder that an agent works in: a copy of a template, or what a git bundle holds. Blocks on files.
+"""The folder that an agent works in: a copy of a template, or the contents of a git bundle. Blocks on files.
 
-A workspace appears whole: it is made under another name beside its place, and renamed. What a making that was
-killed has left under that name is removed by the next one.
+A workspace appears complete: it is created under a temporary name in the same folder, and renamed. Remains of
+an interrupted creation under that name are removed by the next one.
 
-Nothing in a workspace leads out of it. A link of the template that does is refused, also one that comes back:
-in the copy it would lead to another place, and the agents of all cases would work on the same files. So are
-absolute links, and files `.git` that name a repository elsewhere.
+Nothing in a workspace refers outside of it. A template with a link that leaves it is refused, also if the
+link comes back: in the copy it would have another target, and the agents of all cases would work on the same
+files. So are absolute links, and `.git` files that name a repository elsewhere.
 """
 
 import os
@@ -19,43 +19,45 @@ from trioeval.errors import AgentError
 
 # Files of `git bundle`, checked out by the `git` program. Blocks until it has ended.
 #
-# git sees neither the user's settings nor those of the machine: it runs no hooks, asks for nothing and
-# reaches no network.
+# git sees neither the user's settings nor those of the machine: it runs no hooks, never prompts and has no
+# network access.
 
 
 _BEGINNINGS = (b"# v2 git bundle\n", b"# v3 git bundle\n")
 _HEADS = "refs/heads/"
 LONGEST = 600.0
-"""Seconds that git may take."""
+"""Default timeout of git in seconds."""
 
 
 def is_bundle(file: Path) -> bool:
-    """Whether a file begins as those of `git bundle` do."""
+    """Return whether a file starts like those of `git bundle`."""
     with file.open("rb") as opened:
         return opened.read(len(_BEGINNINGS[0])) in _BEGINNINGS
 
 
 def find_git(environ: Mapping[str, str]) -> str | None:
-    """The path of the program; None if it is not there."""
+    """Return the path of git; None if it is not installed."""
     return shutil.which("git", path=environ.get("PATH", os.defpath))
 
 
 def check_out(bundle: Path, folder: Path, longest: float = LONGEST) -> None:
-    """Make a repository of what a bundle holds, and check out its branch: HEAD, or else the only one.
+    """Create a repository from a bundle, and check out its branch: HEAD, or else the only one.
 
     Raises:
-        AgentError: git is not there, or cannot do it in time; the bundle has several branches and no HEAD.
+        AgentError: git is not installed, fails or times out; or the bundle has several branches and no HEAD.
     """
     git = find_git(os.environ)
     if git is None:
-        raise AgentError(f"git is not there, which opens {bundle}: install it")
+        raise AgentError(f"opening {bundle} requires git; install it")
     listed = _run(git, bundle, longest, ["bundle", "list-heads", str(bundle)])
     names = [line.partition(" ")[2] for line in listed.splitlines()]
     branch: list[str] = []
     if "HEAD" not in names:
         branches = [name.removeprefix(_HEADS) for name in names if name.startswith(_HEADS)]
         if len(branches) != 1:
-            message = f"{bundle} has no HEAD and {len(branches)} branches: which one is meant is not known"
+            message = (
+                f"{bundle} has no HEAD and {len(branches)} branches, so the branch is ambiguous"
+            )
             raise AgentError(f"{message}; make it with `git bundle create {bundle.name} --all`")
         branch = ["--branch", branches[0]]
     cloning = ["clone", "--quiet", "--template=", *branch, "--", str(bundle), str(folder)]
@@ -63,7 +65,7 @@ def check_out(bundle: Path, folder: Path, longest: float = LONGEST) -> None:
 
 
 def _run(git: str, bundle: Path, longest: float, arguments: Sequence[str]) -> str:
-    """What git printed."""
+    """Run git and return its output."""
     settings = ("core.hooksPath=/dev/null", "core.fsmonitor=false", "advice.detachedHead=false")
     command = [git, *(word for one in settings for word in ("-c", one)), *arguments]
     environ = {
@@ -77,7 +79,7 @@ def _run(git: str, bundle: Path, longest: float, arguments: Sequence[str]) -> st
         "GIT_ALLOW_PROTOCOL": "file",
     }
     try:
-        done = subprocess.run(  # noqa: S603 - git by its path, and a file behind `--`
+        done = subprocess.run(  # noqa: S603 - git by its path, and a file after `--`
             command,
             env=environ,
             stdin=subprocess.DEVNULL,
@@ -95,14 +97,14 @@ def _run(git: str, bundle: Path, longest: float, arguments: Sequence[str]) -> st
     return done.stdout
 
 
-# Files where agents may have put something else: opened without waiting and without following links.
+# Files in folders of agents, which may contain anything: opened without blocking and without following links.
 
 
 def open_plain(path: Path, flags: int) -> int:
-    """The descriptor of a regular file. Blocks on the file, never on anybody else.
+    """Open a regular file and return its descriptor. Blocks only on the file.
 
     Raises:
-        OSError: It cannot be opened; or something else is there: a link, a folder, a named pipe.
+        OSError: It cannot be opened, or is not a regular file but a link, a folder, or a named pipe.
     """
     safe = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     descriptor = os.open(path, flags | safe, 0o666)
@@ -113,24 +115,24 @@ def open_plain(path: Path, flags: int) -> int:
 
 
 def write_plain(path: Path, data: bytes, flags: int = os.O_TRUNC) -> None:
-    """Write to a regular file, which is made if nothing is there.
+    """Write to a regular file, which is created if it does not exist.
 
     Args:
-        path: Where it is; its folder is there.
-        data: What is written.
-        flags: What becomes of a file that is there: `os.O_TRUNC` or `os.O_APPEND`.
+        path: Its path, in an existing folder.
+        data: The data to write.
+        flags: The treatment of an existing file: `os.O_TRUNC` or `os.O_APPEND`.
     """
     with open(open_plain(path, os.O_WRONLY | os.O_CREAT | flags), "wb") as file:
         file.write(data)
 
 
 def write_whole(path: Path, data: bytes, *, durable: bool = False) -> None:
-    """Make a file, or replace it, whole or not at all.
+    """Create or replace a file atomically.
 
     Args:
-        path: Where it is; its folder is there, and nobody else writes it.
-        data: What is written.
-        durable: Whether it is written through to the disk.
+        path: Its path, in an existing folder without other writers.
+        data: The data to write.
+        durable: Whether it is flushed to the disk.
     """
     new = path.with_name(f"{path.name}.new")
     new.unlink(missing_ok=True)
@@ -149,46 +151,46 @@ def write_whole(path: Path, data: bytes, *, durable: bool = False) -> None:
 
 
 def read_plain(path: Path, limit: int, start: int = 0) -> bytes:
-    """What stands in a regular file, as much as `limit` bytes from `start`."""
+    """Return the contents of a regular file, at most `limit` bytes from `start`."""
     with open(open_plain(path, os.O_RDONLY), "rb") as file:
         file.seek(start)
         return file.read(limit)
 
 
-_HOPS = 40  # links on the way to one file, as the kernel has it
+_HOPS = 40  # maximum links on the path to one file, as in the kernel
 _GIT_FILE = b"gitdir:"
-_LONGEST = 8192  # bytes of such a file
+_LONGEST = 8192  # maximum bytes of such a file
 
 
 def make_workspace(target: Path, template: Path | None, done_file: str | None = None) -> None:
-    """Make a workspace, whole or not at all.
+    """Create a workspace, completely or not at all.
 
     Args:
-        target: What it will be; nothing is there yet, but its parent is.
-        template: A folder that is copied, or a file of `git bundle`, which is checked out; None is empty.
-        done_file: Relative to the workspace: the file by which an agent says that it is done. The folder
-            that it will be in is made as well.
+        target: Its path, which does not exist yet, in an existing folder.
+        template: A folder to copy, or a file of `git bundle` to check out; None for an empty workspace.
+        done_file: Path relative to the workspace of the file by which an agent reports that it is done. Its
+            folder is created as well.
 
     Raises:
-        AgentError: It cannot be made: the template is not there, leads out of itself by a link, is no
-            bundle, says that it is done, git is not there, or the disk is full.
+        AgentError: It cannot be created: the template does not exist, has a link that leaves it, is not a
+            bundle, or contains the done file; git is not installed, or the disk is full.
     """
     if os.path.lexists(target):
-        raise AgentError(f"{target} is there already: a workspace is made where nothing is")
+        raise AgentError(f"{target} already exists; a workspace must be created in a new folder")
     making = target.with_name(f".{target.name}.making")
     try:
-        if os.path.lexists(making):  # a making was killed
+        if os.path.lexists(making):  # an earlier creation was interrupted
             _remove(making)
         _fill(making, template)
         if done_file is not None:
-            # Once it has its name, whoever finds it takes it for the work of an agent.
+            # Once it has its name, a done file in it counts as the work of an agent.
             check_not_done(making, done_file, called=template)
             make_done_folder(making, done_file)
         making.rename(target)
     except OSError as error:
         _remove(making)
         where = error.filename or template
-        message = f"the workspace {target} cannot be made: {where}: {error.strerror}"
+        message = f"the workspace {target} cannot be created: {where}: {error.strerror}"
         raise AgentError(message) from error
     except AgentError:
         _remove(making)
@@ -196,30 +198,32 @@ def make_workspace(target: Path, template: Path | None, done_file: str | None = 
 
 
 def check_not_done(workspace: Path, done_file: str, called: Path | None = None) -> None:
-    """Whether an agent can be asked to work somewhere: the file by which it says that it is done is missing.
+    """Check that a folder does not contain the done file, so that an agent can work in it.
 
     Args:
         workspace: The folder, or the template of one.
-        done_file: Relative to it.
-        called: What messages call the folder, if not by its own name.
+        done_file: Path relative to it.
+        called: The path to show in messages instead of the folder's own.
 
     Raises:
-        AgentError: It is there.
+        AgentError: The file exists.
     """
     if os.path.lexists(workspace / done_file):
         holder = called or workspace
-        message = f"{holder} holds {done_file} already, by which an agent says that it is done"
+        message = f"{holder} already contains {done_file}, which marks a task as done"
         raise AgentError(f"{message}: remove it, or give the task another doneFile")
 
 
 def make_done_folder(workspace: Path, done_file: str) -> None:
-    """See that the folder is there in which an agent says that it is done."""
+    """Create the folder of the done file."""
     folder = (workspace / done_file).parent
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         said = folder.relative_to(workspace)
-        message = f"the folder {said} of the doneFile {done_file} cannot be made: {error.strerror}"
+        message = (
+            f"the folder {said} of the doneFile {done_file} cannot be created: {error.strerror}"
+        )
         raise AgentError(message) from error
 
 
@@ -229,11 +233,13 @@ def _fill(folder: Path, template: Path | None) -> None:
     elif template.is_dir():
         root = template.resolve()
         if folder.parent.resolve().is_relative_to(root):
-            message = f"the workspace {folder.parent} would be inside of {template}, of which it is a copy"
-            raise AgentError(f"{message}: copy a folder that does not hold it")
+            message = (
+                f"the workspace {folder.parent} would be inside of its own template {template}"
+            )
+            raise AgentError(f"{message}: use a template that does not contain it")
         _copy(root, folder)
     elif not template.exists():
-        raise AgentError(f"there is no folder or bundle {template}")
+        raise AgentError(f"{template} does not exist")
     elif is_bundle(template):
         check_out(template, folder)
         for path in _walk(folder):
@@ -243,7 +249,7 @@ def _fill(folder: Path, template: Path | None) -> None:
 
 
 def _copy(root: Path, folder: Path) -> None:
-    """Copy a folder with the modes and times of what it holds; in its own folders the agent may write."""
+    """Copy a folder with the modes and times of its contents; its folders are made writable."""
     folder.mkdir()
     folders = [(root, folder)]
     for path in _walk(root):
@@ -254,13 +260,13 @@ def _copy(root: Path, folder: Path) -> None:
             folders.append((path, copy))
         else:
             shutil.copy2(path, copy, follow_symlinks=False)
-    for path, copy in reversed(folders):  # what is put into a folder changes its time
+    for path, copy in reversed(folders):  # adding entries to a folder changes its time
         shutil.copystat(path, copy)
         copy.chmod(stat.S_IMODE(copy.stat().st_mode) | stat.S_IRWXU)
 
 
 def _walk(root: Path) -> Iterator[Path]:
-    """Everything in a folder, folders before what they hold, always in the same order."""
+    """Yield everything in a folder, folders before their contents, always in the same order."""
     todo = [root]
     while todo:
         here = todo.pop()
@@ -273,7 +279,7 @@ def _walk(root: Path) -> Iterator[Path]:
 
 
 def _check(root: Path, path: Path) -> None:
-    """Refuse what leads out of a folder, and what is no file."""
+    """Refuse links that leave a folder, and anything but files, folders and links."""
     mode = path.lstat().st_mode
     if stat.S_ISLNK(mode):
         target = str(path.readlink())
@@ -290,11 +296,11 @@ def _check(root: Path, path: Path) -> None:
             raise AgentError(f"{path} belongs to a repository outside of {root}, {target}: {hint}")
 
 
-_INSIDE = "make it a relative one that stays inside, or leave it out"
+_INSIDE = "use a relative link that stays inside, or remove it"
 
 
 def _stays_inside(root: Path, folder: Path, target: str) -> bool:
-    """Whether the way along a link never leaves a folder, not even to come back."""
+    """Return whether the path along a link never leaves a folder, not even temporarily."""
     here = list(folder.relative_to(root).parts)
     todo = [target]
     hops = 0
@@ -323,5 +329,5 @@ def _stays_inside(root: Path, folder: Path, target: str) -> bool:
 
 
 def _remove(making: Path) -> None:
-    """Remove a making, as far as that is possible; what is left is told when it is in the way."""
+    """Remove an incomplete workspace as far as possible; remains are reported when they are in the way."""
     shutil.rmtree(making, ignore_errors=True)

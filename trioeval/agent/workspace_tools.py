@@ -1,7 +1,7 @@
-"""The tools that a model works with in the workspace of its case.
+"""The tools of a model in the workspace of its case.
 
-A tool that fails is no failure of the attempt: the model is told what went wrong, and goes on. None holds
-a slot of a lane while it runs.
+A tool that fails is not a failure of the attempt: the model gets the error, and continues. A running tool
+holds no slot of a lane.
 """
 
 import os
@@ -17,7 +17,7 @@ from trioeval.agent.bus.messages import MessageType
 from trioeval.agent.case_folder import CaseFiles
 from trioeval.agent.model import AgentSettings
 from trioeval.errors import GradingError
-from trioeval.evaluation.commands import keys_to_hide, run_command, without_keys
+from trioeval.evaluation.commands import run_command, secrets_to_hide, without_key_variables
 from trioeval.evaluation.tools import ToolCall, ToolResult, arguments_of, tool_offers
 from trioeval.grading.kinds.tools import Function
 from trioeval.grading.kinds.workspace_files import (
@@ -31,25 +31,25 @@ from trioeval.providers.programs.exec import Tail
 from trioeval.providers.programs.processes import describe_end
 from trioeval.text import quote
 
-# What a model may do to the files of its workspace. Blocks on files; nothing outside is touched.
+# The actions of a model on the files of its workspace. Blocks on files; nothing outside is changed.
 #
-# What is given back is text for a model, bounded, and says how to go on where it is not all. What cannot be
-# done is raised with what the model is told: `ActionError`, `NoFileError`, or `GradingError` for a path that
-# is none of a workspace.
+# The result is text for a model, of limited length, and states how to continue if it is incomplete. A failed
+# action raises an error with a message for the model: `ActionError`, `NoFileError`, or `GradingError` for a
+# path outside of the workspace.
 
 
 LONGEST = 50_000
-"""Characters of a file that are given back at once."""
+"""Maximum characters of a file in one result."""
 ENTRIES = 500
-"""Of a folder that are given back at once."""
+"""Maximum entries of a folder in one result."""
 
 
 class ActionError(Exception):
-    """Something was not done; the message says why."""
+    """A failed action, with a message for the model."""
 
 
 def list_files(workspace: Path, path: str = ".", offset: float = 1) -> str:
-    """What is in a folder, by name; folders end with `/`."""
+    """Return the contents of a folder, by name; folders end with `/`."""
     path = path or "."
     try:
         with os.scandir(place_of(workspace, path)) as found:
@@ -60,7 +60,7 @@ def list_files(workspace: Path, path: str = ".", offset: float = 1) -> str:
     first = max(int(offset), 1) - 1  # 1.0 is an integer in JSON
     part = names[first : first + ENTRIES]
     if len(part) == len(names):
-        return "\n".join(names) or "(nothing is there)"
+        return "\n".join(names) or "(empty)"
     return "\n".join([*part, _rest("entries", first, len(part), len(names))])
 
 
@@ -79,15 +79,15 @@ def _rest(what: str, first: int, size: int, whole: int) -> str:
     if not size:
         return f"[there are {whole} {what}]"
     last = first + size
-    onward = f"; go on with offset {last + 1}" if last < whole else ""
+    onward = f"; continue with offset {last + 1}" if last < whole else ""
     return f"[{what} {first + 1} to {last} of {whole}{onward}]"
 
 
 def read_text(workspace: Path, path: str, offset: float = 1, limit: float | None = None) -> str:
-    """The lines of a file."""
+    """Return the lines of a file."""
     data = read_file(workspace, path)
     if b"\0" in data:
-        msg = f"{quote(path)} is no text; it has {len(data):,} bytes"
+        msg = f"{quote(path)} is not text; it has {len(data):,} bytes"
         raise ActionError(msg)
     lines = data.decode("utf-8", "replace").split("\n")
     if lines[-1] == "":
@@ -110,7 +110,7 @@ def read_text(workspace: Path, path: str, offset: float = 1, limit: float | None
 
 
 def write_text(workspace: Path, path: str, content: str) -> str:
-    """Make a file what is given, and the folders that it is in."""
+    """Write a file, creating its folders as needed."""
     place = place_of(workspace, path)
     data = content.encode("utf-8", "replace")
     flags = os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -124,7 +124,7 @@ def write_text(workspace: Path, path: str, content: str) -> str:
     except OSError as error:
         msg = f"{quote(path)} cannot be written: {error.strerror}"
         raise ActionError(msg) from None
-    return f"{quote(path)} has {len(data):,} bytes now"
+    return f"{quote(path)} now has {len(data):,} bytes"
 
 
 def edit_text(
@@ -133,9 +133,9 @@ def edit_text(
     old: str,
     new: str,
     *,
-    all: bool = False,  # noqa: A002 - as models call it
+    all: bool = False,  # noqa: A002 - the name of the tool's parameter
 ) -> str:
-    """Put a text in place of another that occurs once in a file, or everywhere."""
+    """Replace a text that occurs once in a file, or all its occurrences."""
     try:
         text = read_file(workspace, path).decode()
     except UnicodeDecodeError:
@@ -143,30 +143,28 @@ def edit_text(
         raise ActionError(msg) from None
     count = text.count(old) if old else 0
     if not count:
-        msg = f"the old text does not occur in {quote(path)}; it has to be there exactly as it is given"
+        msg = f"the old text does not occur in {quote(path)}; it must match exactly"
         raise ActionError(msg)
     if count > 1 and not all:
-        msg = f"the old text occurs {count} times in {quote(path)}; give more of it, or set all"
+        msg = f"the old text occurs {count} times in {quote(path)}; make it longer, or set all"
         raise ActionError(msg)
-    # Every place of a large file with a long text would be more than any machine has.
+    # Replacing many occurrences by a long text could exceed the memory.
     sizes = [len(part.encode("utf-8", "replace")) for part in (text, old, new)]
     size = sizes[0] + count * (sizes[2] - sizes[1])
     if size > LARGEST:
-        msg = (
-            f"{quote(path)} would have {size:,} bytes, and {LARGEST:,} are the most that is edited"
-        )
+        msg = f"{quote(path)} would have {size:,} bytes; at most {LARGEST:,} are allowed"
         raise ActionError(msg)
     write_text(workspace, path, text.replace(old, new))
-    return f"{count} {'place' if count == 1 else 'places'} in {quote(path)} changed"
+    return f"{count} {'occurrence' if count == 1 else 'occurrences'} in {quote(path)} replaced"
 
 
 DONE = "done"
-"""The tool by which a model says that its task is done."""
+"""The tool by which a model reports that its task is done."""
 
 COMMAND_LIMIT = 120.0
-"""Seconds that a command may take where the model says nothing."""
+"""Default timeout of a command in seconds."""
 LONGEST_COMMAND = 600.0
-"""Seconds that it may take at most."""
+"""Maximum timeout of a command in seconds."""
 _OUTPUT = 16_384  # bytes
 _TYPES: Sequence[MessageType] = (
     "INFO",
@@ -180,7 +178,7 @@ _TYPES: Sequence[MessageType] = (
 )
 
 Post: TypeAlias = Callable[[MessageType, str], Awaitable[None]]
-"""Tells the bus of a case; never raises but when cancelled."""
+"""Posts on the bus of a case; raises only when cancelled."""
 
 
 @attrs.frozen
@@ -208,37 +206,39 @@ def _whole(description: str) -> dict[str, str]:
     return {"type": "integer", "description": description}
 
 
-_PATH = _text("Relative to the workspace.")
+_PATH = _text("The path of the file, relative to the workspace.")
 _FILES = (
     _tool(
         "list_files",
-        "List what is in a folder of the workspace. Names of folders end with a slash.",
-        path=_text("Of the folder, relative to the workspace; left out, the workspace itself."),
+        "List the contents of a folder of the workspace. Names of folders end with a slash.",
+        path=_text(
+            "The path of the folder, relative to the workspace. Default: the workspace itself."
+        ),
         offset=_whole("The first entry, from 1."),
     ),
     _tool(
         "read_file",
-        "Read a text file of the workspace. A long one is given in parts.",
+        "Read a text file of the workspace. A long file is returned in parts.",
         ("path",),
         path=_PATH,
         offset=_whole("The first line, from 1."),
-        limit=_whole("Lines at most."),
+        limit=_whole("The maximum number of lines."),
     ),
     _tool(
         "write_file",
-        "Make a file of the workspace, or replace all of it. Folders are made as needed.",
+        "Create a file in the workspace, or replace its contents. Folders are created as needed.",
         ("path", "content"),
         path=_PATH,
-        content=_text("What the file is to hold, all of it."),
+        content=_text("The complete new contents of the file."),
     ),
     _tool(
         "edit_file",
-        "Replace a text in a file of the workspace. It has to occur there exactly once.",
+        "Replace a text in a file of the workspace. The text must occur exactly once.",
         ("path", "old", "new"),
         path=_PATH,
-        old=_text("The text as it stands there."),
-        new=_text("What takes its place."),
-        all={"type": "boolean", "description": "Replace it everywhere, however often it occurs."},
+        old=_text("The exact text to replace."),
+        new=_text("The new text."),
+        all={"type": "boolean", "description": "Replace all occurrences of the text."},
     ),
 )
 _FILE_ACTIONS: Mapping[str, Callable[..., str]] = {
@@ -249,38 +249,38 @@ _FILE_ACTIONS: Mapping[str, Callable[..., str]] = {
 }
 _COMMAND = _tool(
     "run_command",
-    "Run a shell command in the workspace, and see how it ended and the end of what it wrote.",
+    "Run a shell command in the workspace. Returns how it ended and the end of its output.",
     ("command",),
-    command=_text("For /bin/sh."),
+    command=_text("The command line for /bin/sh."),
     timeout=_whole(
-        f"Seconds that it may take: {COMMAND_LIMIT:g} if left out, at most {LONGEST_COMMAND:g}."
+        f"The timeout in seconds. Default: {COMMAND_LIMIT:g}, maximum: {LONGEST_COMMAND:g}."
     ),
 )
 _LAST = (
     _tool(
         "post_message",
-        "Tell everybody who follows this task something: a fact that was found, a decision, a problem.",
+        "Post a message for everyone who follows this task: a fact that was found, a decision, a problem.",
         ("text",),
         text=_text("The message."),
-        type={"type": "string", "enum": list(_TYPES), "description": "Left out, INFO."},
+        type={"type": "string", "enum": list(_TYPES), "description": "Default: INFO."},
     ),
     _tool(
         DONE,
-        "Say that the task is done. Nothing can be done after that.",
-        summary=_text("What was done, in a few sentences."),
+        "Report that the task is done. No other tool can be called after that.",
+        summary=_text("A summary of the work in a few sentences."),
     ),
 )
 
 
 @attrs.frozen(kw_only=True)
 class WorkspaceTools:
-    """What the model of one case may call."""
+    """The tools of the model of one case."""
 
     files: CaseFiles
     post: Post
     settings: AgentSettings
     environ: Mapping[str, str] = attrs.field(factory=dict, repr=False)
-    """Of commands; what looks like a key by its name is left out."""
+    """The environment of commands; variables whose names suggest a key are left out."""
 
     @property
     def _tools(self) -> Sequence[_Tool]:
@@ -288,11 +288,11 @@ class WorkspaceTools:
 
     @property
     def offers(self) -> Sequence[Mapping[str, Any]]:
-        """As chat completions have them."""
+        """The tools in the form of chat completions."""
         return tool_offers(self._tools)
 
     async def run(self, call: ToolCall) -> ToolResult:
-        """What a call gives. A checkpoint, unless it cannot be made."""
+        """Return the result of a call. A checkpoint, unless the call is invalid."""
         functions = [Function(tool.name, tool.parameters) for tool in self._tools]
         arguments = arguments_of(call, functions)
         if isinstance(arguments, ToolResult):
@@ -320,9 +320,9 @@ class WorkspaceTools:
 
     async def _command(self, command: str, seconds: float) -> str:
         limit = min(max(seconds, 1.0), LONGEST_COMMAND)
-        open_ones = without_keys(self.environ)
-        # A command that is no prisoner may find keys elsewhere.
-        written = Tail(_OUTPUT, keys_to_hide(self.environ))
+        open_ones = without_key_variables(self.environ)
+        # A command is not confined, and may find keys elsewhere.
+        written = Tail(_OUTPUT, secrets_to_hide(self.environ))
         words = ["/bin/sh", "-c", command]
         try:
             code = await run_command(
@@ -337,17 +337,17 @@ class WorkspaceTools:
         except (OSError, ValueError) as error:
             msg = f"the command cannot be started: {error}"
             raise ActionError(msg) from None
-        late = f"did not end within {limit:g} seconds, and was ended"
+        late = f"did not end within {limit:g} seconds, and was killed"
         how = late if code is None else describe_end(code)
-        cut = "[only the end of what it wrote:]\n" if written.is_cut else ""
+        cut = "[only the end of its output:]\n" if written.is_cut else ""
         return f"the command {how}\n{cut}{written.text or ''}".rstrip()
 
 
 async def _aside(act: Callable[[], str]) -> str:
-    """What an action on files gives, which may take long. Not given up when cancelled: it ends by itself."""
+    """Run an action on files in a thread. Not abandoned when cancelled: it ends by itself."""
     return await trio.to_thread.run_sync(act)
 
 
 def _sendable(text: str) -> str:
-    """A text without halves of characters, as names of files may have them."""
+    """Return a text without lone surrogates, which names of files may contain."""
     return text.encode("utf-8", "replace").decode()

@@ -45,8 +45,8 @@ from trioeval.errors import (
     BusError,
     CursorExpiredError,
     CursorNotFoundError,
+    LimitError,
     OutputError,
-    QuotaError,
     StoreError,
     SuiteError,
     TrioevalError,
@@ -106,7 +106,7 @@ _COMMAND_GROUPS = {
     "agent": (_AGENTS, "Commands for programs that are agents: submit child runs, wait for them."),
     "bus": (_AGENTS, "Post to the message bus of agents; read and follow it."),
     "cache": (_TOOLS, "Inspect, empty or export the cache of replies."),
-    "quota": (_AGENTS, "Serve, show and change limits that programs share."),
+    "limits": (_AGENTS, "Serve, show and change limits that programs share."),
 }
 for _name, (
     _group,
@@ -291,7 +291,7 @@ def _run_command_line(arguments: Sequence[str], interrupts: Interrupts) -> int:
     except (BusError, OutputError, StoreError) as error:
         say(error)
         return Exit.FAULT
-    except QuotaError as error:
+    except LimitError as error:
         say(error)
         return Exit.FAULT if error.reason == "limiter_unavailable" else Exit.USAGE
     except TrioevalError as error:

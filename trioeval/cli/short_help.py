@@ -12,7 +12,7 @@ HELP = frozenset({"--help", "-h"})
 COMMANDS = frozenset(
     {
         "run", "resume", "show", "runs", "view", "compare", "export", "import", "init", "preview",
-        "schema", "fake-provider", "cache", "quota", "agent", "bus",
+        "schema", "fake-provider", "cache", "limits", "agent", "bus",
     }
 )  # fmt: skip
 
@@ -40,7 +40,7 @@ Tools
   schema            print the JSON Schema of suite files
 Agents and shared limits
   agent, bus        commands for agents: child runs and messages
-  quota             serve, show and change limits that programs share
+  limits            serve, show and change limits that programs share
 
 Most used flags of run
   -o, --output FILE        write results: .json .jsonl .csv .html .md and others  [default: none]

@@ -90,6 +90,9 @@ def _results(
     def records(prompt_idx: int | None) -> Iterator[Mapping[str, Any]]:
         return reader.records(facts, head.task, prompt_idx)
 
+    def numbered(prompt_idx: int | None) -> Iterator[tuple[int, Mapping[str, Any]]]:
+        return reader.numbered(facts, head.task, prompt_idx)
+
     def tests() -> Iterator[Any]:
         return reader.tests(facts, head.task)
 
@@ -101,6 +104,7 @@ def _results(
         totals=totals,
         info=info,
         records=records,
+        numbered=numbered,
         tests=tests,
         dataset=dataset,
         never_began=[range_json(one.rows, one.outcome, one.error) for one in never_began],

@@ -1,4 +1,4 @@
-"""Commands that run in the workspace of an agent: those of assertions, and those that a model asks for."""
+"""Commands that run in the workspace of an agent: those of assertions, and those that a model calls."""
 
 import errno
 import os
@@ -18,14 +18,14 @@ from trioeval.providers.programs.processes import GRACE, describe_end, start_tre
 from trioeval.providers.secrets import is_secret_name, longest_first, surely_keys
 from trioeval.text import quote
 
-_LAST_WORDS = 1.0
-"""Seconds in which the output of a command is read when all of it has ended."""
+_DRAIN_SECONDS = 1.0
+"""Seconds for reading the rest of a command's output after all of its processes have ended."""
 
 _NOT_THERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ENOEXEC, errno.ELOOP})
 
 
-def without_keys(environ: Mapping[str, str]) -> dict[str, str]:
-    """An environment for what an agent wrote: what looks like a key by its name is left out.
+def without_key_variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment for code that an agent wrote, without variables whose names suggest a key.
 
     Example:
         >>> without_keys({"PATH": "/bin", "OPENAI_API_KEY": "sk-1"})
@@ -34,15 +34,15 @@ def without_keys(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: text for name, text in environ.items() if not is_secret_name(name)}
 
 
-def keys_to_hide(
+def secrets_to_hide(
     environ: Mapping[str, str], given: Mapping[str, str] | None = None
 ) -> tuple[str, ...]:
-    """What is blanked in the output of a command, longest first.
+    """Return the texts to blank out in the output of a command, longest first.
 
     Args:
-        environ: Inherited variables. Many of them are called like keys and hold words (`DESKTOP_SESSION`):
-            only what is surely a key counts.
-        given: Those that somebody gave to the command: all that are called like keys count.
+        environ: Inherited variables. Many have names like keys but hold ordinary words (`DESKTOP_SESSION`):
+            only values that are surely keys count.
+        given: Variables set for this command: all with names like keys count.
 
     Example:
         >>> keys_to_hide({"A_KEY": "sk-0123456789", "SESSION": "user"}, {"B_KEY": "word"})
@@ -54,14 +54,14 @@ def keys_to_hide(
 
 @attrs.frozen
 class SuiteCommands:
-    """Runs the commands of a suite's assertions, which run what agents wrote."""
+    """Runs the commands of a suite's assertions, which execute code that agents wrote."""
 
     directory: Path
-    """Of the suite; commands are told it as `TRIOEVAL_SUITE`."""
+    """The suite's folder; commands get it as `TRIOEVAL_SUITE`."""
     environ: Mapping[str, str] = attrs.field(repr=False)
-    """Of the suite's code; commands get it without keys."""
+    """The environment of the suite's code; commands get it without keys."""
     trust: Trust = TRUSTED
-    """What the suite may do; of one that is not trusted, nothing runs."""
+    """The permissions of the suite; commands of an untrusted suite do not run."""
 
     async def __call__(
         self, command: Sequence[str], *, folder: Path, environ: Mapping[str, str], limit: float
@@ -69,14 +69,14 @@ class SuiteCommands:
         """Run a command to its end; see `trioeval.grading.services.Commands`. Always a checkpoint.
 
         Raises:
-            GradingError: It cannot be started, for a reason that is none of the folder's.
+            GradingError: It cannot be started, for a reason outside of the workspace.
         """
         if not self.trust.trusted:
             await trio.lowlevel.checkpoint()
             raise GradingError(self.trust.code_refusal(quote(command[0])).message)
         places = {"TRIOEVAL_SUITE": str(self.directory), "TRIOEVAL_WORKSPACE": str(folder)}
-        whole = {**without_keys(self.environ), **places, **environ}
-        written = Tail(secrets=keys_to_hide(self.environ, environ))
+        whole = {**without_key_variables(self.environ), **places, **environ}
+        written = Tail(secrets=secrets_to_hide(self.environ, environ))
         try:
             code = await run_command(command, folder, whole, limit, written)
         except (OSError, ValueError) as error:
@@ -87,16 +87,16 @@ class SuiteCommands:
 
 
 def _not_started(command: Sequence[str], folder: Path, error: OSError | ValueError) -> Ran:
-    """What is the agent's fault is how it ran; raises `GradingError` for the rest."""
+    """Return the result if the agent is at fault; raise `GradingError` otherwise."""
     if isinstance(error, ValueError):  # a NUL among the words
         msg = f"{quote(command[0])} cannot be started: {error}"
         raise GradingError(msg) from None
     if not folder.is_dir():
-        return Ran(code=None, how="cannot run: the workspace is not there any more")
+        return Ran(code=None, how="cannot run: the workspace no longer exists")
     how = f"cannot be started: {error.strerror}"
     is_inside = os.sep in command[0] and not command[0].startswith(os.sep)
     if is_inside and error.errno in _NOT_THERE:
-        return Ran(code=None, how=how)  # a file that the agent was to make
+        return Ran(code=None, how=how)  # a file that the agent was supposed to create
     msg = f"{quote(command[0])} {how}"
     raise GradingError(msg) from None
 
@@ -112,20 +112,20 @@ async def run_command(
     grace: float = GRACE,
     max_processes: int = MAX_PROCESSES,
 ) -> int | None:
-    """Run a command to its end, and end whatever it leaves behind. Always a checkpoint.
+    """Run a command to its end, and end all processes that it leaves behind. Always a checkpoint.
 
     Args:
         command: The program and its arguments; no shell is involved.
-        folder: Where it runs.
+        folder: Its working directory.
         environ: Its whole environment.
-        limit: Seconds that it may take, > 0.
-        written: Gets what it writes, to its standard output and error as they come.
-        grace: Seconds between the request to end and the end by force, ≥ 0.
-        max_processes: That it may have at once, above which all of them are killed, as `written` then says;
-            0 does not bound them.
+        limit: Timeout in seconds, > 0.
+        written: Receives its standard output and error as they arrive.
+        grace: Seconds between the request to end and the kill, ≥ 0.
+        max_processes: Maximum number of processes at once; with more, all of them are killed and `written`
+            gets a message; 0 means no limit.
 
     Returns:
-        Its exit code, or minus the signal that ended it; None if it took longer.
+        Its exit code, or minus the signal that ended it; None if it timed out.
 
     Raises:
         OSError: It cannot be started.
@@ -147,16 +147,16 @@ async def run_command(
             nursery.start_soon(read_stream, tree.process.stdout, written.feed)
         with trio.move_on_after(limit):
             code = await tree.wait()
-        # What it left behind may hold its pipe open for ever. That is no time of the command.
+        # Processes that it left behind may hold its pipe open for ever; that does not count as its time.
         await tree.end()
-        nursery.cancel_scope.deadline = trio.current_time() + _LAST_WORDS
+        nursery.cancel_scope.deadline = trio.current_time() + _DRAIN_SECONDS
     if tree.exceeded:
-        written.feed(f"\n{too_many(max_processes)}\n".encode())
+        written.feed(f"\n{too_many_processes(max_processes)}\n".encode())
     return code
 
 
-def too_many(processes: int) -> str:
-    """What is said of a program that had more processes than so many.
+def too_many_processes(processes: int) -> str:
+    """Return the message for a program that exceeded the maximum number of processes.
 
     Example:
         >>> too_many(256)

@@ -1,12 +1,12 @@
-"""Asks the judges of rows: calls like those of the providers that are tested, each through its own lane.
+"""Calls to the judges of rows. They are like calls to the providers under test, each through its own lane.
 
-A judge is asked from the body of a job, never from inside a call, so no slot of one lane waits for a slot of
-another, or of the same. What a reply used is counted in the step in which it arrives: for the assertion that
-asked, and for its row, whatever becomes of either.
+A judge is called from the body of a job, never from inside another call, so no slot of a lane waits for a
+slot of another lane, or of the same one. The usage of a reply is counted in the step in which it arrives, for
+the assertion that requested it and for its row, however these end.
 
-A row has one `RowGraders` for all of its life: the replies and vectors that it has, and what it has spent,
-are still there when it is run once more because a judge failed by mishap. Replies that an earlier execution
-of the run paid for, and those that are in the cache, are had without a call; see `asking`.
+A row has one `RowGraders` for its whole life: its replies, vectors and spending are still there when it is
+run again because of a transient failure of a judge. Replies that an earlier execution of the run paid for,
+and replies in the cache, need no call; see `provider_calls`.
 """
 
 import contextlib
@@ -23,14 +23,14 @@ from trioeval.errors import (
     CallError,
     GradingError,
     LaneClosedError,
+    LimitError,
     ProviderError,
-    QuotaError,
     TooLateError,
 )
 from trioeval.evaluation.grader_replies import read_flags, read_labels, read_vector
 from trioeval.evaluation.graders import SEARCHING_KINDS, Graders
 from trioeval.evaluation.journal import Paid
-from trioeval.evaluation.prompt import Asked, kept
+from trioeval.evaluation.prompt import Asked, without_runtime_variables
 from trioeval.evaluation.provider_calls import Asker, Inquiry
 from trioeval.evaluation.rubric_prompts import chosen_prompt, named_values, render_prompt
 from trioeval.evaluation.scoring import Spending, spent_on_failure
@@ -46,40 +46,41 @@ from trioeval.suite.model import Test
 from trioeval.suite.plain import plain_data
 from trioeval.text import from_model, output_text
 
-# Several questions of one judge at once.
+# Several concurrent calls.
+
+_BRANCH_PATH: contextvars.ContextVar[tuple[int, ...]] = contextvars.ContextVar(
+    "_BRANCH_PATH", default=()
+)
 
 
-_AMONG: contextvars.ContextVar[tuple[int, ...]] = contextvars.ContextVar("_AMONG", default=())
-
-
-def place_among() -> tuple[int, ...]:
-    """The place of whoever calls this among those that run together: from the outermost inwards."""
-    return _AMONG.get()
+def branch_path() -> tuple[int, ...]:
+    """Return the caller's path in the tree of concurrent branches, outermost position first."""
+    return _BRANCH_PATH.get()
 
 
 @attrs.define
-class _Answer:
+class _BranchResult:
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     value: Any = None
     error: Exception | None = None
 
 
 async def together(questions: Sequence[Callable[[], Awaitable[Any]]]) -> list[Any]:
-    """The answers, in the order of the questions. A checkpoint if there are any.
+    """Run functions concurrently and return their results in order. A checkpoint if there are any.
 
-    They begin in that order as well: each comes to its first wait before the next one begins, and goes on
-    ahead of it. So they reach the queue of a lane in the same order every time.
+    They start in order as well: each reaches its first wait before the next one starts. So they reach the
+    queue of a lane in the same order every time.
 
-    Where several fail, the first of them in that order is told, whichever was quicker: those behind one that
-    failed are given up, those before it are not.
+    If several fail, the error of the first one in order is raised, whichever failed sooner: branches after a
+    failed one are cancelled, those before it are not.
 
     Raises:
-        Exception: What the first question raised that failed.
+        Exception: The error of the first failed branch.
     """
-    answers = [_Answer() for _ in questions]
+    answers = [_BranchResult() for _ in questions]
 
     async def ask(position: int) -> None:
-        _AMONG.set((*_AMONG.get(), position))
+        _BRANCH_PATH.set((*_BRANCH_PATH.get(), position))
         answer = answers[position]
         with answer.scope:
             try:
@@ -87,12 +88,12 @@ async def together(questions: Sequence[Callable[[], Awaitable[Any]]]) -> list[An
             except Exception as error:  # noqa: BLE001 - raised below, in order
                 answer.error = error
                 for behind in answers[position + 1 :]:
-                    behind.scope.cancel("one before it failed")
+                    behind.scope.cancel("an earlier branch failed")
 
     async with trio.open_nursery() as nursery:
         for position, answer in enumerate(answers):
             if position:
-                await trio.lowlevel.checkpoint()  # Trio shuffles those that can run at once
+                await trio.lowlevel.checkpoint()  # Trio shuffles tasks that can run at once
             if answer.scope.cancel_called:
                 break
             nursery.start_soon(ask, position)
@@ -102,42 +103,42 @@ async def together(questions: Sequence[Callable[[], Awaitable[Any]]]) -> list[An
     return [answer.value for answer in answers]
 
 
-# What the judges of one assertion were asked, and what came back: no reply is paid for twice.
+# The requests to the judges of one assertion, and their replies: no reply is paid for twice.
 #
-# A question is known by what is asked, by its place among questions that are asked together, and by how
-# often the same was asked there before. None of that depends on who answers first. So when a row is judged
-# once more because a judge failed by mishap, its judges ask the same questions again, and those that were
-# answered are answered from here.
+# A request is identified by its content, by its branch among concurrent requests, and by the number of equal
+# requests before it in that branch. None of that depends on which judge replies first. So when a row is
+# judged again after a transient failure of a judge, its judges send the same requests, and those that have
+# replies are served from here.
 
 
 @attrs.define(eq=False)
-class Question:
+class JudgeRequest:
     """One request to a judge."""
 
     place: int
-    """Of the judge among the providers."""
+    """The index of the judge among the providers."""
     request: Request
     among: tuple[int, ...] = ()
-    """Its place among questions that were asked together."""
+    """Its branch among concurrent requests."""
     is_in_words: bool = False
-    """Whether the answer is text for people, and not numbers."""
+    """True if the reply is text for people, not numbers."""
     mark: tuple[Any, ...] = ()
-    """What tells it from equal ones of its assertion, as JSON data."""
+    """JSON data that distinguishes it from equal requests of its assertion."""
     inquiry: Inquiry | None = None
-    """As it was asked last."""
+    """Its last call."""
     reply: Reply | None = None
-    """None as long as there is none, also where it failed."""
+    """None until there is one, also after a failed call."""
     has_failed: bool = False
-    """Whether the call failed."""
+    """True if the last call failed."""
 
 
 @attrs.define(eq=False)
-class Vector:
-    """A vector that is being asked for, or was."""
+class EmbeddingRequest:
+    """An embedding that is requested or known."""
 
-    question: Question
+    question: JudgeRequest
     users: set[int]
-    """The numbers of those who wanted it; the least of them pays, whoever came first."""
+    """Numbers of the assertions that use it; the lowest one pays, whichever requested it first."""
     over: trio.Event = attrs.field(factory=trio.Event)
     """Set when the call is over, however it ended."""
     vector: Sequence[float] | None = None
@@ -146,46 +147,46 @@ class Vector:
 
 
 @attrs.define(eq=False)
-class Questions:
-    """Those of one assertion."""
+class JudgeRequests:
+    """The requests of one assertion."""
 
-    _known: dict[Hashable, Question] = attrs.field(factory=dict, init=False)
-    """In the order in which they were asked first."""
+    _known: dict[Hashable, JudgeRequest] = attrs.field(factory=dict, init=False)
+    """In the order of the first request."""
     _asked: Counter[Hashable] = attrs.field(factory=Counter, init=False)
-    """How often each was asked since the judging began, or began once more."""
+    """Number of times that each was requested since judging started or was repeated."""
 
     def begin_again(self) -> None:
-        """The assertion is judged once more."""
+        """Prepare for judging the assertion again."""
         self._asked.clear()
 
     def ask(
         self, place: int, request: Request, *, shown: str = "", is_in_words: bool = False
-    ) -> Question:
-        """The question that is asked now, with its reply if it was answered before.
+    ) -> JudgeRequest:
+        """Return the entry for a request, with its reply if it has one.
 
         Args:
-            place: Of the judge among the providers.
-            request: What it is sent.
-            shown: What it is shown besides the prompt.
-            is_in_words: Whether the answer is text for people, and not numbers.
+            place: The index of the judge among the providers.
+            request: The request.
+            shown: What the judge sees besides the prompt.
+            is_in_words: Whether the reply is text for people, not numbers.
         """
-        among = place_among()
+        among = branch_path()
         asked = (among, is_in_words, place, request.prompt, repr(request.options), shown)
         number = self._asked[asked]
         self._asked[asked] += 1
         mark = (among, is_in_words, shown, number)
-        question = Question(place, request, among, is_in_words, mark)
+        question = JudgeRequest(place, request, among, is_in_words, mark)
         return self._known.setdefault((asked, number), question)
 
-    def in_order(self) -> list[Question]:
-        """All, in an order that does not depend on who answers first."""
+    def in_order(self) -> list[JudgeRequest]:
+        """Return all in an order that does not depend on which reply arrives first."""
         return sorted(self._known.values(), key=lambda question: question.among)
 
 
-def useless(questions: Iterable[Question]) -> Sequence[Inquiry]:
-    """Those of an assertion without a verdict whose replies are to blame for that.
+def unusable_calls(questions: Iterable[JudgeRequest]) -> Sequence[Inquiry]:
+    """Return the calls whose replies are the reason why an assertion has no verdict.
 
-    Where a call failed it was that, and the replies to the others are good.
+    If a call failed, that was the reason, and the other replies are usable.
     """
     asked = [*questions]
     if any(one.has_failed for one in asked):
@@ -193,41 +194,41 @@ def useless(questions: Iterable[Question]) -> Sequence[Inquiry]:
     return [one.inquiry for one in asked if one.reply is not None and one.inquiry is not None]
 
 
-_FAILURES = (CallError, LaneClosedError, BudgetError, QuotaError, TooLateError)
+_FAILURES = (CallError, LaneClosedError, BudgetError, LimitError, TooLateError)
 
 
 @attrs.frozen(kw_only=True)
 class OpenGraders:
-    """The judges of a run, open."""
+    """The opened judges of a run."""
 
     graders: Graders
     asker: Asker
-    """Asks all providers of the run; judges stand behind those that are tested."""
+    """Calls all providers of the run; judges come after the providers under test."""
     default: Test | None = None
     """The suite's default test."""
     open_objects: bool = False
-    """Whether grading prompts may look into objects."""
+    """True if grading prompts may access members of objects."""
 
     def of_row(self, step: Step, asked: Asked, calls: Calls[Any]) -> "RowGraders":
-        """The judges of one row.
+        """Return the judges of one row.
 
         Args:
-            step: The row to be.
-            asked: What it asks.
-            calls: Of the job that is under way.
+            step: The row.
+            asked: Its rendered prompt.
+            calls: The calls of the running job.
         """
         return RowGraders(self, step, asked, calls)
 
     @property
     def first(self) -> int:
-        """The place of the first judge among the providers."""
+        """The index of the first judge among the providers."""
         return len(self.asker.providers) - len(self.graders.entries)
 
     def place(self, assertion: Assertion, options: object, role: Role) -> int:
-        """The place among the providers of who judges an assertion.
+        """Return the index among the providers of the judge of an assertion.
 
         Raises:
-            GradingError: Nobody does.
+            GradingError: It has no judge.
         """
         searches = split_type(assertion.type)[0] in SEARCHING_KINDS
         found = self.graders.place(assertion, options, self.default, role, searches=searches)
@@ -236,7 +237,7 @@ class OpenGraders:
         return self.first + found
 
     def lane(self, assertion: Assertion, options: object, role: Role = "text") -> str | None:
-        """The lane of who judges an assertion; None if nobody does."""
+        """Return the lane of the judge of an assertion; None without a judge."""
         try:
             return self.asker.lanes[self.place(assertion, options, role)]
         except GradingError:
@@ -251,30 +252,30 @@ class RowGraders:
     step: Step
     asked: Asked
     calls: Calls[Any]
-    """Of the job that is under way."""
+    """The calls of the running job."""
     spending: Spending = attrs.field(factory=Spending)
-    """By the whole row."""
+    """The total of the row."""
     recalled: int = attrs.field(default=0, init=False)
     """Requests of earlier executions whose replies are used."""
-    _vectors: dict[tuple[int, str], Vector] = attrs.field(factory=dict, init=False)
-    _asked_for: list[Vector] = attrs.field(factory=list, init=False)
+    _vectors: dict[tuple[int, str], EmbeddingRequest] = attrs.field(factory=dict, init=False)
+    _asked_for: list[EmbeddingRequest] = attrs.field(factory=list, init=False)
     _graders: list["AssertionGrader"] = attrs.field(factory=list, init=False)
 
     def of(self, assertion: Assertion) -> "AssertionGrader":
-        """The judges of one assertion. Those that are made earlier pay for what several want."""
+        """Return the judges of one assertion. Those created earlier pay for shared requests."""
         grader = AssertionGrader(self, assertion, len(self._graders))
         self._graders.append(grader)
         return grader
 
     def mark(self, grader: "AssertionGrader") -> tuple[Any, ...]:
-        """What tells the questions of an assertion from those of others of the row, as JSON data."""
+        """Return JSON data that distinguishes the requests of an assertion from others of the row."""
         own = grader.assertion
         before = (one.assertion for one in self._graders[: grader.number])
         number = sum((own.type, own.value) == (other.type, other.value) for other in before)
         return own.type, plain_data(own.value), number
 
     def resume(self, calls: Calls[Any]) -> None:
-        """The row is run once more: what failed may be asked for again."""
+        """Prepare for running the row again: failed requests may be repeated."""
         self.calls = calls
         for key in [key for key, known in self._vectors.items() if known.vector is None]:
             del self._vectors[key]
@@ -282,17 +283,22 @@ class RowGraders:
             grader.questions.begin_again()
 
     async def ask(
-        self, question: Question, spending: Spending, mark: Sequence[Any], *, again: bool = False
+        self,
+        question: JudgeRequest,
+        spending: Spending,
+        mark: Sequence[Any],
+        *,
+        again: bool = False,
     ) -> Reply:
-        """The reply of a judge, after all retries of its lane, or one that it gave before.
+        """Return the reply of a judge after all retries, or its reply to an earlier equal request.
 
-        A checkpoint, unless an earlier execution of the run got the reply.
+        A checkpoint, unless an earlier execution of the run received the reply.
 
         Args:
-            question: What it is asked.
-            spending: Counts what that uses.
-            mark: What tells the question from others of the row that are equal, as JSON data.
-            again: Whether another reply is wanted than one that it gave to the same question.
+            question: The request.
+            spending: Counts the usage.
+            mark: JSON data that distinguishes it from equal requests of the row.
+            again: Whether a different reply from the earlier ones to the same request is wanted.
 
         Raises:
             GradingError: It failed.
@@ -305,67 +311,69 @@ class RowGraders:
         inquiry = asker.inquiry(index, "grader", place, request, *mark, again=again)
         question.inquiry, question.has_failed = inquiry, False
         try:
-            paid = await asker.ask(inquiry, self.calls, _Payer(self, question, spending))
+            paid = await asker.ask(inquiry, self.calls, _UsageCounter(self, question, spending))
         except _FAILURES as error:
             question.has_failed = True
             raise self._failure(place, error) from error
         return paid.reply
 
     async def vector(self, place: int, text: str, number: int) -> Sequence[float]:
-        """The vector of a text, asked for once. A checkpoint.
+        """Return the embedding of a text, requested only once. A checkpoint.
 
         Raises:
-            GradingError: It failed, or gave no vector.
+            GradingError: The call failed, or the reply has no vector.
         """
         key = (place, text)
         while (known := self._vectors.get(key)) is not None:
             known.users.add(number)
             await known.over.wait()
             if known.error is not None:
-                raise _like(known.error) from known.error
+                raise _copy_of(known.error) from known.error
             if known.vector is not None:
                 return known.vector
-        entry = self._vectors[key] = Vector(Question(place, self.request(text)), {number})
+        entry = self._vectors[key] = EmbeddingRequest(
+            JudgeRequest(place, self.request(text)), {number}
+        )
         self._asked_for.append(entry)
         try:
             reply = await self.ask(entry.question, entry.spending, ("vector",))
             entry.vector = read_vector(reply.output)
             if entry.vector is None:
-                raise self.unusable(place, reply, "gave no vector, which is a list of numbers")
+                raise self.unusable(place, reply, "returned no vector, which is a list of numbers")
         except GradingError as error:
             entry.error = error
             raise
         finally:
             if entry.vector is None and entry.error is None:
-                del self._vectors[key]  # cut off: whoever waits for it asks again
+                del self._vectors[key]  # cancelled: other waiters send the request again
             entry.over.set()
         return entry.vector
 
     def paid_by(self, number: int) -> Iterator[Spent]:
-        """What the vectors used that somebody pays for."""
+        """Return the usage of the embeddings that an assertion pays for."""
         return (one.spending.total for one in self._asked_for if min(one.users) == number)
 
-    def vectors_of(self, number: int) -> Iterator[Question]:
-        """The questions for the vectors that somebody wanted."""
+    def vectors_of(self, number: int) -> Iterator[JudgeRequest]:
+        """Return the requests for the embeddings that an assertion uses."""
         return (one.question for one in self._asked_for if number in one.users)
 
     def request(self, prompt: str, **more: Any) -> Request:
-        """A request of this row."""
+        """Return a request of this row."""
         step = self.step
         return Request(
             prompt=prompt,
             test_idx=step.test_idx,
             prompt_idx=step.prompt_idx,
             repeat_index=step.repeat_index,
-            **{"vars": kept(self.asked.vars), **more},
+            **{"vars": without_runtime_variables(self.asked.vars), **more},
         )
 
     def name(self, place: int) -> str:
-        """What a judge is called, without secrets."""
+        """Return the name of a judge, without secrets."""
         return self.run.asker.names[place]
 
     def unusable(self, place: int, reply: Reply, what: str) -> GradingError:
-        """The error of a reply that cannot be used."""
+        """Return the error for an unusable reply."""
         metadata = {"grader": self.name(place), "graderReply": reply.output}
         return GradingError(f"the grader {self.name(place)} {what}", metadata=metadata)
 
@@ -380,15 +388,15 @@ class RowGraders:
 
 
 @attrs.frozen(eq=False)
-class _Payer:
-    """Counts what one question uses."""
+class _UsageCounter:
+    """Counts the usage of one request."""
 
     row: RowGraders
-    question: Question
+    question: JudgeRequest
     spending: Spending
 
     def sent(self, _tokens: int) -> None:
-        self._count_in(Spent(calls=1))  # whatever becomes of it
+        self._count_in(Spent(calls=1))  # however it ends
 
     def failed(self, error: ProviderError, _tokens: int) -> None:
         self._count_in(attrs.evolve(spent_on_failure(error), calls=0))
@@ -414,14 +422,14 @@ class AssertionGrader:
     assertion: Assertion
     number: int
     spending: Spending = attrs.field(factory=Spending, init=False)
-    questions: Questions = attrs.field(factory=Questions, init=False)
+    questions: JudgeRequests = attrs.field(factory=JudgeRequests, init=False)
 
     def spent(self) -> Spent:
-        """What judging it used so far."""
+        """Return the usage of judging it so far."""
         return Spent.sum((self.spending.total, *self.row.paid_by(self.number)))
 
     def replies(self) -> list[str]:
-        """What was answered so far in words, in the order of the questions."""
+        """Return the text replies so far, in the order of the requests."""
         found = []
         for question in self.questions.in_order():
             if question.reply is not None and question.is_in_words:
@@ -430,13 +438,13 @@ class AssertionGrader:
         return found
 
     def reject(self) -> None:
-        """No verdict could be made of what was answered: see that nobody is given it again."""
+        """Discard the replies, which led to no verdict, so that they are not reused."""
         asked = (*self.questions.in_order(), *self.row.vectors_of(self.number))
-        for inquiry in useless(asked):
+        for inquiry in unusable_calls(asked):
             self.row.run.asker.reject(inquiry)
 
     def render(self, own: str, names: Mapping[str, Any], *, part: int | str | None = None) -> str:
-        """The prompt that a judge is asked with.
+        """Render the prompt for a judge.
 
         Raises:
             GradingError: It cannot be rendered.
@@ -459,10 +467,10 @@ class AssertionGrader:
         schema: Mapping[str, Any] | None = None,
         again: bool = False,
     ) -> Answer:
-        """What the text model says. A checkpoint.
+        """Return the reply of the text model. A checkpoint.
 
         Raises:
-            GradingError: It failed, refused, or said nothing.
+            GradingError: The call failed, or the reply is a refusal or empty.
         """
         place = self._place("text")
         request = self.row.request(prompt, options=self._options(place, schema))
@@ -470,46 +478,49 @@ class AssertionGrader:
         return self._answer(place, await self._ask(question, again=again))
 
     async def embed(self, text: str) -> Sequence[float]:
-        """The vector of a text; equal texts of a row are one call. A checkpoint.
+        """Return the embedding of a text; equal texts of a row are one call. A checkpoint.
 
         Raises:
-            GradingError: It failed, or gave no vector.
+            GradingError: The call failed, or the reply has no vector.
         """
         place = self._place("embedding")
         return await self.row.vector(place, text, self.number)
 
     async def classify(self, text: str) -> Mapping[str, float]:
-        """The score of each label. A checkpoint.
+        """Return the score of each label. A checkpoint.
 
         Raises:
-            GradingError: It failed, or gave no scores.
+            GradingError: The call failed, or the reply has no scores.
         """
         row, place = self.row, self._place("classification")
         reply = await self._ask(self.questions.ask(place, row.request(text)))
         labels = read_labels(reply.output)
         if not labels:
-            raise row.unusable(place, reply, "gave no scores, which are numbers by label")
+            raise row.unusable(place, reply, "returned no scores, which are numbers by label")
         return labels
 
     async def moderate(self, prompt: str, text: str) -> Sequence[Flag]:
-        """The categories that a model's reply to a prompt falls into. A checkpoint.
+        """Return the categories that a model's reply to a prompt falls into. A checkpoint.
 
-        Services are asked about the reply alone; functions get the prompt among the variables, as
+        Services get the reply alone; functions get the prompt among the variables, as
         `moderatedPrompt`.
 
         Raises:
             GradingError: It failed.
         """
         row, place = self.row, self._place("moderation")
-        variables = {**kept(row.asked.vars), "moderatedPrompt": from_model(prompt)}
+        variables = {
+            **without_runtime_variables(row.asked.vars),
+            "moderatedPrompt": from_model(prompt),
+        }
         question = self.questions.ask(place, row.request(text, vars=variables), shown=prompt)
         reply = await self._ask(question)
         flags = read_flags(reply)
         if flags is None:
-            raise row.unusable(place, reply, "gave no judgement of categories")
+            raise row.unusable(place, reply, "returned no categories")
         return flags
 
-    async def _ask(self, question: Question, *, again: bool = False) -> Reply:
+    async def _ask(self, question: JudgeRequest, *, again: bool = False) -> Reply:
         mark = (*self.row.mark(self), *question.mark)
         return await self.row.ask(question, self.spending, mark, again=again)
 
@@ -526,10 +537,12 @@ class AssertionGrader:
     def _answer(self, place: int, reply: Reply) -> Answer:
         row = self.row
         if reply.is_refusal or reply.finish_reason == "content_filter":
-            raise row.unusable(place, reply, "refused to answer")
+            raise row.unusable(place, reply, "refused to reply")
         text, cut = self._text(place, reply), reply.finish_reason == "length"
         if not text.strip():
-            raise row.unusable(place, reply, f"said nothing: {CUT_OFF}" if cut else "said nothing")
+            raise row.unusable(
+                place, reply, f"returned no text: {CUT_OFF}" if cut else "returned no text"
+            )
         return Answer(text, reply.output, is_cut_off=cut)
 
     def _text(self, place: int, reply: Reply) -> str:
@@ -538,8 +551,10 @@ class AssertionGrader:
         try:
             return output_text(reply.output)
         except (TypeError, ValueError, RecursionError) as error:
-            raise self.row.unusable(place, reply, "gave what is not JSON data") from error
+            raise self.row.unusable(
+                place, reply, "returned something that is not JSON data"
+            ) from error
 
 
-def _like(error: GradingError) -> GradingError:
+def _copy_of(error: GradingError) -> GradingError:
     return GradingError(str(error), mishap=error.mishap, metadata=error.metadata)

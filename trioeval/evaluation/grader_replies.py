@@ -1,7 +1,7 @@
-"""What replies of judges hold that are no text: vectors, scores of labels, flags of categories.
+"""Parsers for judge replies that are not text: vectors, scores of labels, flags of categories.
 
-Services have their own forms, which their providers read; programs, functions and servers of the user's
-write JSON, some of them as text.
+The providers of known services parse the services' own forms; the user's programs, functions and servers
+return JSON, some of them as text.
 """
 
 import math
@@ -14,7 +14,7 @@ from trioeval.text import parse_json
 
 
 def read_vector(output: Any) -> Sequence[float] | None:
-    """The vector that an output is; None if it is none.
+    """Return an output as a vector; None if it is not one.
 
     Example:
         >>> read_vector([1, 0.5]), read_vector('{"embedding": [1, 2]}'), read_vector("word")
@@ -29,7 +29,7 @@ def read_vector(output: Any) -> Sequence[float] | None:
 
 
 def read_labels(output: Any) -> Mapping[str, float] | None:
-    """The score of each label; None if there are none.
+    """Return the score of each label; None without any.
 
     Example:
         >>> read_labels([[{"label": "joy", "score": 0.9}]]), read_labels({"joy": 0.9})
@@ -50,7 +50,7 @@ def read_labels(output: Any) -> Mapping[str, float] | None:
 
 
 def read_flags(reply: Reply) -> Sequence[Flag] | None:
-    """The categories that a moderation found; None if the reply is none.
+    """Return the categories that a moderation found; None if the reply is not a moderation.
 
     Example:
         >>> read_flags(Reply(output={"categories": {"hate": True, "harm": False}}))

@@ -1,8 +1,8 @@
-"""The judges of a suite, known to be right before anything is asked of anybody.
+"""The judges of a suite, resolved and checked before the first call.
 
-Each is a provider like those that are tested: with a lane, retries, a budget and recordings, and open as long
-as they are. What is built in is a fixed model of the first family for which there is a key, so that results
-say which model judged, and a new one does not change them.
+Each is a provider like those under test: with a lane, retries, a budget and recordings, and open for as long
+as they are. A built-in judge is a fixed model of the first family with a configured key, so that results name
+the model that judged, and a new model does not change them.
 """
 
 from collections.abc import Container, Iterator, Mapping, Sequence
@@ -10,7 +10,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 import attrs
 
 from trioeval.errors import Problem, SuiteError
-from trioeval.evaluation.providers import Resolver, below
+from trioeval.evaluation.providers import Resolver, below_path
 from trioeval.grading import Assertion, Kinds
 from trioeval.grading.algebra import leaves
 from trioeval.grading.kind import Role
@@ -21,15 +21,16 @@ from trioeval.suite.grader_entries import ROLES, grader_for
 from trioeval.suite.model import ProviderEntry, Suite, Test
 from trioeval.suite.tests import Joined, SparseTests
 
-# Whom the assertions of a suite want as their judges: pure, from the suite alone.
+# The judges that the assertions of a suite require: pure, from the suite alone.
 #
-# The first of these that says something of the role: the assertion, the options of its test, behind which the
-# default test's stand with the command line's `--grader`, the default test's own provider, and what is built
-# in. The default test's provider was not named as a judge, so it is one only where it can be.
+# The first of these that names a provider for the role wins: the assertion, the options of its test (then
+# those of the default test and the command line's `--grader`), the default test's own provider, and the
+# built-in judges. The default test's provider is not declared as a judge, so it is used only if it is able
+# to.
 
 
 SEARCHING_KINDS = frozenset({"search-rubric"})
-"""Types whose judge has to look things up."""
+"""Types whose judge needs web search."""
 
 A_MODEL: Mapping[Role, str] = {
     "text": "a text model",
@@ -37,7 +38,7 @@ A_MODEL: Mapping[Role, str] = {
     "classification": "a classification model",
     "moderation": "a moderation model",
 }
-"""What a judge is called, by its role."""
+"""The name of a judge, by its role."""
 
 _PYTHON_FUNCTIONS = {
     "embedding": "call_embedding_api",
@@ -46,45 +47,45 @@ _PYTHON_FUNCTIONS = {
 
 
 @attrs.frozen
-class Candidate:
-    """One who may judge."""
+class JudgeCandidate:
+    """A provider that may judge."""
 
     entry: ProviderEntry
     path: str
-    """Where that is said."""
+    """The place that names it."""
     named: bool = True
-    """Whether it was named as a judge; otherwise it is one only if it can be."""
+    """True if it is declared as a judge; otherwise it is used only if it is able to."""
 
 
 @attrs.frozen
-class Wanted:
-    """A judge that some assertion needs."""
+class RequiredJudge:
+    """The judge that an assertion requires."""
 
     role: Role
-    candidates: tuple[Candidate, ...]
-    """The best first; behind them comes what is built in."""
+    candidates: tuple[JudgeCandidate, ...]
+    """Best first; the built-in judges come after them."""
     searches: bool
-    """Whether it has to look things up."""
+    """True if it needs web search."""
     path: str
     """The assertion."""
     type: str
     seen: bool = True
-    """False where only lines that were not read could need it."""
+    """False if only unread lines might need it."""
 
     @property
     def key(self) -> str:
-        """The same for equal wishes."""
+        """A key that is the same for equal requirements."""
         said = [(key_of(one.entry), one.named) for one in self.candidates]
         return repr((self.role, said, self.searches))
 
 
 def key_of(entry: ProviderEntry) -> str:
-    """The same for equal entries, which are one judge."""
+    """Return a key that is the same for equal entries, which are one judge."""
     return repr(attrs.astuple(entry))  # configs have no hash
 
 
 def for_role(entry: ProviderEntry, role: Role) -> ProviderEntry:
-    """An entry as it is asked in a role: a Python file has a function for each.
+    """Return an entry for a role: a Python file has a function for each.
 
     Example:
         >>> for_role(ProviderEntry(id="file://judge.py"), "embedding").id
@@ -105,40 +106,40 @@ def candidates(
     *,
     path: str = "$",
     options_at: str = "$",
-) -> Iterator[Candidate]:
-    """Who may judge an assertion in a role, the best first.
+) -> Iterator[JudgeCandidate]:
+    """Yield the providers that may judge an assertion in a role, best first.
 
     Args:
-        assertion: What is judged.
-        options: What the options of its test say, merged with those of the default test.
+        assertion: The assertion.
+        options: The provider option of its test, merged with that of the default test.
         default: The default test of the suite.
-        role: What for.
-        path: Where the assertion stands.
-        options_at: Where the test stands with those options.
+        role: The role.
+        path: The path of the assertion.
+        options_at: The path of the test with those options.
     """
     if (entry := grader_for(assertion.provider, role)) is not None:
-        yield Candidate(for_role(entry, role), f"{path}.provider")
+        yield JudgeCandidate(for_role(entry, role), f"{path}.provider")
     if (entry := grader_for(options, role)) is not None:
-        yield Candidate(for_role(entry, role), f"{options_at}.options.provider")
+        yield JudgeCandidate(for_role(entry, role), f"{options_at}.options.provider")
     own = None if default is None else default.judge or default.provider
     if own is not None:
-        yield Candidate(for_role(own, role), "$.defaultTest.provider", named=False)
+        yield JudgeCandidate(for_role(own, role), "$.defaultTest.provider", named=False)
 
 
-def wanted(steps: Expansion) -> tuple[Wanted, ...]:
-    """Every judge that a suite needs, each once, in the order in which they turn up."""
+def wanted(steps: Expansion) -> tuple[RequiredJudge, ...]:
+    """Return each judge that a suite requires once, in order of appearance."""
     suite = steps.suite
-    found: dict[str, Wanted] = {}
+    found: dict[str, RequiredJudge] = {}
     for one in _all_wanted(steps):
         found.setdefault(one.key, one)
     if _is_partly_read(steps.tests):
-        # Which types stand in lines that were not read shows when their rows run.
+        # Assertions in unread lines may be of any type; that is known only when their rows run.
         for one in _for_any_line(suite):
             found.setdefault(one.key, one)
     return tuple(found.values())
 
 
-def _all_wanted(steps: Expansion) -> Iterator[Wanted]:
+def _all_wanted(steps: Expansion) -> Iterator[RequiredJudge]:
     suite = steps.suite
     default = suite.default_test or Test()
     shared = tuple(_asking(default.assertions, suite.kinds))
@@ -158,7 +159,7 @@ def _all_wanted(steps: Expansion) -> Iterator[Wanted]:
 def _asking(
     assertions: Sequence[Assertion], kinds: Kinds
 ) -> Iterator[tuple[str, Assertion, frozenset[Role]]]:
-    """The assertions that need judges, with their places in the file."""
+    """Yield the assertions that need judges, with their paths in the file."""
     for place, assertion in leaves(assertions):
         kind = kinds.get(split_type(assertion.type)[0])
         if kind is not None and kind.roles:
@@ -171,7 +172,7 @@ def _of(
     suite: Suite,
     path: str,
     options_at: str,
-) -> Iterator[Wanted]:
+) -> Iterator[RequiredJudge]:
     for beneath, assertion, roles in asking:
         for role in ROLES:
             if role not in roles:
@@ -181,15 +182,17 @@ def _of(
                 assertion, options, suite.default_test, role, path=at, options_at=options_at
             )
             searches = split_type(assertion.type)[0] in SEARCHING_KINDS
-            yield Wanted(role, tuple(given), searches, at, assertion.type)
+            yield RequiredJudge(role, tuple(given), searches, at, assertion.type)
 
 
-def _for_any_line(suite: Suite) -> Iterator[Wanted]:
+def _for_any_line(suite: Suite) -> Iterator[RequiredJudge]:
     default = suite.default_test or Test()
     for role in ROLES:
         none = Assertion(type="")
         given = candidates(none, default.options.provider, suite.default_test, role)
-        yield Wanted(role, tuple(given), searches=False, path="$.tests", type=role, seen=False)
+        yield RequiredJudge(
+            role, tuple(given), searches=False, path="$.tests", type=role, seen=False
+        )
 
 
 def _is_partly_read(tests: Sequence[Test]) -> bool:
@@ -198,24 +201,24 @@ def _is_partly_read(tests: Sequence[Test]) -> bool:
     return isinstance(tests, SparseTests)
 
 
-def nobody(wish: Wanted, hint: str) -> Problem:
-    """That there is none who could judge."""
-    what = "looks things up by a model" if wish.searches else f"needs {A_MODEL[wish.role]}"
-    return Problem(wish.path, f"{wish.type} {what}, and none is named", hint)
+def missing_judge(wish: RequiredJudge, hint: str) -> Problem:
+    """Return the problem of a requirement without any judge."""
+    what = "needs a model with web search" if wish.searches else f"needs {A_MODEL[wish.role]}"
+    return Problem(wish.path, f"{wish.type} {what}, and none is configured", hint)
 
 
 @attrs.frozen
 class BuiltIn:
-    """A model that judges where none is named."""
+    """A model that judges if none is configured."""
 
     keys: tuple[str, ...]
-    """Environment variables, one of which holds its key."""
+    """Environment variables of which one holds its key."""
     id: str
     config: Mapping[str, object] = attrs.field(factory=dict)
 
     @property
     def entry(self) -> ProviderEntry:
-        """As a suite would name it."""
+        """Its entry, as a suite would write it."""
         return ProviderEntry(id=self.id, config=self.config)
 
 
@@ -250,7 +253,7 @@ SEARCHING: Sequence[BuiltIn] = (
     ),
     BuiltIn(_GOOGLE, "google:gemini-2.5-pro", {"tools": [{"googleSearch": {}}]}),
 )
-"""Those that look things up."""
+"""Models with web search."""
 
 _SEARCH_TOOL = '"tools": [{"type": "web_search_preview"}]'
 
@@ -264,19 +267,19 @@ _EXAMPLES: Mapping[Role, str] = {
 
 @attrs.frozen(kw_only=True)
 class Graders:
-    """The judges that a suite needs, in the order in which they are first needed."""
+    """The judges that a suite requires, in the order in which they are first required."""
 
     entries: list[ProviderEntry] = attrs.field(factory=list)
     paths: list[str] = attrs.field(factory=list)
-    """Where the suite names each, or needs it if it is built in."""
+    """Where the suite names each, or requires it if it is built in."""
     specs: list[ProviderSpec] = attrs.field(factory=list)
-    """What they are, in the same order; those of recordings where these are replayed."""
+    """Their specifications, in the same order; those of recordings if these are replayed."""
     places: dict[tuple[Role, str], int] = attrs.field(factory=dict)
-    """By role and the key of an entry: which of them that is."""
+    """Their indices, by role and the key of an entry."""
     built_in: dict[tuple[Role, bool], int] = attrs.field(factory=dict)
-    """By role and whether it has to look things up: which of them judges where none is named."""
+    """The index of the judge to use if none is configured, by role and need of web search."""
     missing: dict[str, str] = attrs.field(factory=dict)
-    """By the key of a wish that could not be granted, and that perhaps nobody has: why not."""
+    """Reasons why a requirement that perhaps no row has cannot be met, by its key."""
 
     def place(
         self,
@@ -287,14 +290,14 @@ class Graders:
         *,
         searches: bool = False,
     ) -> int | str:
-        """Which of them judges an assertion in a role, or why none does.
+        """Return the index of the judge of an assertion in a role, or the reason why it has none.
 
         Args:
-            assertion: What is judged.
-            options: What the options of its test say, merged with those of the default test.
+            assertion: The assertion.
+            options: The provider option of its test, merged with that of the default test.
             default: The default test of the suite.
-            role: What for.
-            searches: Whether it has to look things up.
+            role: The role.
+            searches: Whether it needs web search.
         """
         given = tuple(candidates(assertion, options, default, role))
         for one in given:
@@ -306,25 +309,27 @@ class Graders:
         else:
             if (place := self.built_in.get((role, searches))) is not None:
                 return place
-        wish = Wanted(role, given, searches, "", assertion.type)
-        default_reason = f"it needs {A_MODEL[role]} that the suite did not name when it was loaded"
+        wish = RequiredJudge(role, given, searches, "", assertion.type)
+        default_reason = (
+            f"it needs {A_MODEL[role]}, which the suite did not name when it was loaded"
+        )
         return self.missing.get(wish.key, default_reason)
 
 
 @attrs.define
-class _Finding:
-    """Graders that are being found."""
+class _JudgeSearch:
+    """A search for the judges of a suite."""
 
     resolver: Resolver
     recorded: Container[str] | None
-    """Labels or ids of those who are replayed; None if nobody is."""
+    """Labels or ids of replayed providers; None without a replay."""
     found: Graders = attrs.field(init=False, factory=Graders)
     positions: dict[str, int] = attrs.field(init=False, factory=dict)
-    """Of all of them, by the keys of their entries."""
+    """The indices of all, by the keys of their entries."""
     problems: list[Problem] = attrs.field(init=False, factory=list)
 
-    def grant(self, wish: Wanted) -> None:
-        """Find the first of those who may judge that can."""
+    def grant(self, wish: RequiredJudge) -> None:
+        """Find the first candidate that is able to judge."""
         for one in wish.candidates:
             problems = self._take(one, wish)
             if not problems:
@@ -337,13 +342,13 @@ class _Finding:
             return
         chosen = self._chosen(wish)
         if chosen is None:
-            self._refuse(wish, [nobody(wish, _hint(wish))])
-        elif problems := self._take(Candidate(chosen.entry, wish.path), wish):
+            self._refuse(wish, [missing_judge(wish, _hint(wish))])
+        elif problems := self._take(JudgeCandidate(chosen.entry, wish.path), wish):
             self._refuse(wish, problems)
         else:
             self.found.built_in[kind] = self.found.places[wish.role, key_of(chosen.entry)]
 
-    def _refuse(self, wish: Wanted, problems: Sequence[Problem]) -> None:
+    def _refuse(self, wish: RequiredJudge, problems: Sequence[Problem]) -> None:
         if wish.seen:
             self.problems += problems
         else:
@@ -351,21 +356,21 @@ class _Finding:
                 ". ".join(filter(None, (one.message, one.hint))) for one in problems
             )
 
-    def _take(self, one: Candidate, wish: Wanted) -> Sequence[Problem]:
-        """Keep one who judges; returns why it cannot."""
+    def _take(self, one: JudgeCandidate, wish: RequiredJudge) -> Sequence[Problem]:
+        """Add a judge; return the problems if it is not able to judge."""
         key = key_of(one.entry)
         if (wish.role, key) in self.found.places and not wish.searches:
             return ()
         known = self.positions.get(key)
         if self.recorded is not None:
-            # What it was able to do shows in whether it was asked.
+            # Its abilities are not checked: it was able to judge if it was recorded.
             if not one.named and (one.entry.label or one.entry.id) not in self.recorded:
                 return [Problem(one.path, "it was not recorded")]
         else:
             try:
                 spec = self.resolver(one.entry) if known is None else self.found.specs[known]
             except SuiteError as error:
-                return below(error.problems, one.path)
+                return below_path(error.problems, one.path)
             if unable := _unable(spec, one.path, wish):
                 return unable
             if known is None:
@@ -377,8 +382,8 @@ class _Finding:
         self.found.places[wish.role, key] = known
         return ()
 
-    def _chosen(self, wish: Wanted) -> BuiltIn | None:
-        """What is built in: of a recording what was recorded, else the first with a key."""
+    def _chosen(self, wish: RequiredJudge) -> BuiltIn | None:
+        """Return the built-in judge: with a replay a recorded one, else the first with a key."""
         offers = SEARCHING if wish.searches else BUILT_IN[wish.role]
         if self.recorded is not None:
             for one in offers:
@@ -389,45 +394,45 @@ class _Finding:
 
 
 def find_graders(
-    wishes: Sequence[Wanted], resolver: Resolver, recorded: Container[str] | None = None
+    wishes: Sequence[RequiredJudge], resolver: Resolver, recorded: Container[str] | None = None
 ) -> tuple[Graders, Sequence[Problem]]:
-    """The judges that a suite needs, and what is wrong with what it says of them.
+    """Find the judges that a suite requires, and the problems of its configuration of them.
 
     Args:
-        wishes: What it needs.
-        resolver: Finds out which providers are meant.
-        recorded: Labels or ids of those whose replies are replayed, if they are; then nothing is resolved,
+        wishes: The required judges.
+        resolver: Resolves the entries of providers.
+        recorded: Labels or ids of providers whose replies are replayed, if any; then nothing is resolved,
             and `specs` is empty.
     """
-    finding = _Finding(resolver, recorded)
+    finding = _JudgeSearch(resolver, recorded)
     for wish in wishes:
         finding.grant(wish)
     return finding.found, tuple(dict.fromkeys(finding.problems))
 
 
-def _unable(spec: ProviderSpec, path: str, wish: Wanted) -> Sequence[Problem]:
-    """Why a provider cannot judge in a role."""
+def _unable(spec: ProviderSpec, path: str, wish: RequiredJudge) -> Sequence[Problem]:
+    """Return the problems of a provider that is not able to judge in a role."""
     from trioeval.providers.abilities import abilities, may_search  # noqa: PLC0415 - most suites have no judges
 
     able = abilities(spec.settings)
     if wish.role not in able:
         what = " or ".join(sorted(able))
-        fault = f"{wish.type} needs {A_MODEL[wish.role]}, and {spec.id} is one for {what}"
+        fault = f"{wish.type} needs {A_MODEL[wish.role]}, and {spec.id} is for {what}"
         return [Problem(path, fault, _example(wish))]
     if wish.searches and not may_search(spec.settings):
-        fault = f"{wish.type} looks things up, and {spec.id} has no web search"
-        hint = f"name a model with a tool for that in its config: {_SEARCH_TOOL}"
+        fault = f"{wish.type} needs a model with web search, and {spec.id} has none"
+        hint = f"name a model with a search tool in its config: {_SEARCH_TOOL}"
         return [Problem(path, fault, hint)]
     return ()
 
 
-def _hint(wish: Wanted) -> str:
+def _hint(wish: RequiredJudge) -> str:
     offers = SEARCHING if wish.searches else BUILT_IN[wish.role]
     keys = [one.keys[0] for one in offers]
     return f"{_example(wish)}, or set {' or '.join(keys)}" if keys else _example(wish)
 
 
-def _example(wish: Wanted) -> str:
+def _example(wish: RequiredJudge) -> str:
     role, known = wish.role, _EXAMPLES[wish.role]
     example = f'"{known}"' if role == "text" else f'{{"{role}": "{known}"}}'
     return f'name one, for example "provider": {example} in the options of defaultTest'

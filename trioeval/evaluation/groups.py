@@ -1,11 +1,11 @@
-"""The jobs of a task: one a step, and one behind each group of steps whose outputs are compared.
+"""The jobs of a task: one for each step, and one after each group of steps whose outputs are compared.
 
-A group is the steps of one test, repeat and combination, which stand side by side. Where their outputs are
-compared, a job of its own does that, right behind them in the plan. So a comparison has lanes, retries, a
-timeout and a budget like any other job, its place among the outcomes lets the rows of its group be held back
-until it is over and no longer, and nothing waits inside of another job.
+A group is the adjacent steps of one test, repeat and combination. Where their outputs are compared, a
+separate job right after them in the plan does that. So a comparison has lanes, retries, a timeout and a
+budget like any other job, its position among the outcomes lets the rows of its group be held back exactly
+until it has ended, and nothing waits inside of another job.
 
-Which job is which is computed, not stored: spans of groups of one size are searched by halves.
+The mapping between jobs and steps is computed, not stored: by binary search in spans of groups of one size.
 
 Laws: ORDER, BLOCK.
 """
@@ -22,25 +22,25 @@ from trioeval.suite.expand import Expansion, Span, Step
 
 @attrs.frozen
 class StepJobs(LazySequence[Job[Step]]):
-    """The jobs of an expansion, made when they are looked at."""
+    """The jobs of an expansion, created on access."""
 
     steps: Expansion
     lanes: tuple[str, ...]
-    """Of each provider."""
+    """The lane of each provider."""
     timeout: float
-    """Seconds of work that each may take."""
+    """The timeout of each job in seconds of work."""
 
     def __len__(self) -> int:
         return len(self.steps)
 
     def entry(self, index: int) -> Job[Step]:
-        """The job with an index."""
+        """Return the job with an index."""
         step = self.steps.entry(index)
         return Job(step.index, self.lanes[step.provider_index], step, self.timeout)
 
 
 def timeout_of(steps: Expansion) -> float:
-    """Seconds of work that each step of a suite may take; infinite where it does not say."""
+    """Return the timeout of each step of a suite in seconds of work; infinite if it is not set."""
     timeout_ms = steps.suite.evaluate_options.timeout_ms
     return timeout_ms / 1000 if timeout_ms else float("inf")
 
@@ -52,14 +52,14 @@ class Group:
     start: int
     """Index of the first step."""
     stop: int
-    """Index behind the last step."""
+    """Index after the last step."""
     job: int
     """Index of the job that compares them."""
 
 
 @attrs.frozen
 class Layout:
-    """Which jobs of a plan are steps, and which compare.
+    """The mapping of a plan's jobs to steps and comparisons.
 
     Example:
         >>> layout = Layout.of([Span(0, 4, 2, compared=True)])
@@ -71,11 +71,11 @@ class Layout:
 
     spans: tuple[Span, ...]
     _jobs: tuple[int, ...]
-    """The first job of each span, and behind them the number of all jobs."""
+    """The first job of each span, and at the end the number of all jobs."""
 
     @classmethod
     def of(cls, spans: Iterable[Span]) -> "Layout":
-        """That of steps in these spans, which follow each other."""
+        """Return the layout for steps in these consecutive spans."""
         listed = tuple(spans)
         jobs = [0]
         for span in listed:
@@ -84,14 +84,14 @@ class Layout:
 
     @property
     def compares(self) -> bool:
-        """Whether there is any comparison."""
+        """True if there is any comparison."""
         return any(span.compared for span in self.spans)
 
     def __len__(self) -> int:
         return self._jobs[-1]
 
     def step(self, job: int) -> int | None:
-        """The index of the step that a job is; None if it compares."""
+        """Return the index of a job's step; None for a comparison."""
         span, first = self._of_job(job)
         if not span.compared:
             return span.start + job - first
@@ -99,7 +99,7 @@ class Layout:
         return None if within == span.width else span.start + group * span.width + within
 
     def whole(self, jobs: range) -> tuple[int, range]:
-        """How many of some jobs, the first ones, are all of their groups, and the steps that these are.
+        """Return how many of the first jobs are complete groups, and their steps.
 
         Example:
             >>> layout = Layout.of([Span(0, 4, 2, compared=True), Span(4, 9, 5, compared=False)])
@@ -123,7 +123,7 @@ class Layout:
         return count * (span.width + 1), range(step, step + count * span.width)
 
     def group(self, job: int) -> Group | None:
-        """The group that a job belongs to, as one of its steps or as what compares them."""
+        """Return the group that a job belongs to, as one of its steps or as its comparison."""
         span, first = self._of_job(job)
         if not span.compared:
             return None
@@ -132,13 +132,13 @@ class Layout:
         return Group(start, start + span.width, first + number * (span.width + 1) + span.width)
 
     def job(self, step: int) -> int:
-        """The index of the job that a step is."""
+        """Return the index of a step's job."""
         place = bisect.bisect_right(self.spans, step, key=lambda span: span.start) - 1
         span, within = self.spans[place], step - self.spans[place].start
         return self._jobs[place] + within + (within // span.width if span.compared else 0)
 
     def step_jobs(self) -> Iterator[int]:
-        """The jobs that are steps, ascending."""
+        """Return the jobs of steps, ascending."""
         return (job for job in range(len(self)) if self.step(job) is not None)
 
     def _of_job(self, job: int) -> tuple[Span, int]:
@@ -152,22 +152,22 @@ def _groups(span: Span) -> int:
 
 @attrs.define(eq=False)
 class ByGroups(Readiness):
-    """A comparison waits for all steps of its group; steps are as ready as another readiness says."""
+    """Lets a comparison start after all steps of its group, and steps when another readiness allows it."""
 
     _layout: Layout
     _steps: Readiness | None
-    """Knows steps by their own indices; None lets all of them start at once."""
+    """Uses the steps' own indices; None lets all of them start at once."""
     _left: dict[int, int] = attrs.field(init=False, factory=dict)
-    """Comparisons of whose steps some are over, and how many are not."""
+    """Number of unfinished steps of comparisons some of whose steps have ended."""
 
     def begin(self) -> Sequence[int]:
-        """The jobs of steps that may start at once."""
+        """Return the jobs of steps that may start at once."""
         if self._steps is None:
             return tuple(self._layout.step_jobs())
         return [self._layout.job(step) for step in self._steps.begin()]
 
     def over(self, index: int, *, done: bool) -> Freed:
-        """What a step sets free: other steps, and the comparison that waited for it last."""
+        """Return the jobs that a step's end releases: other steps, and its comparison after the last step."""
         step = self._layout.step(index)
         if step is None:
             return Freed()
@@ -183,12 +183,12 @@ class ByGroups(Readiness):
         return Freed(ready, freed.blocked)
 
     def rank(self, index: int) -> Rank:
-        """That of the step; comparisons come first."""
+        """Return the rank of the step; comparisons come first."""
         step = self._layout.step(index)
         return () if step is None or self._steps is None else self._steps.rank(step)
 
     def aside(self, index: int) -> Freed | None:
-        """As the steps say; the run decides about comparisons."""
+        """Return the steps' decision; the run decides about comparisons."""
         step = self._layout.step(index)
         freed = None if step is None or self._steps is None else self._steps.aside(step)
         return None if freed is None else self._of_jobs(freed)

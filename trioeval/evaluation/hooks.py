@@ -1,8 +1,8 @@
-"""Extensions while a suite runs: what they are told of rows, and what they may change in them.
+"""Extensions during a run: the events that they get, and their changes to rows.
 
-They run in processes of their own and hold no slot. What one does before a row is part of the row: if it
-fails, so does the row. What one does afterwards adds to a result that is there already: if it fails, that
-is told, and the result stays as it is.
+They run in their own processes and hold no slot. An extension that runs before a row is part of the row: if
+it fails, so does the row. One that runs afterwards adds to an existing result: if it fails, a warning is
+logged and the result stays as it is.
 """
 
 import math
@@ -38,8 +38,8 @@ _FAILURE_REASONS = {Status.PASS: 0, Status.FAIL: 1, Status.ERROR: 2, Status.NOT_
 
 
 @attrs.frozen(kw_only=True)
-class Judged:
-    """A row that is over, as far as extensions may add to it."""
+class HookedRow:
+    """An ended row, as far as extensions may add to it."""
 
     step: Step
     """Metadata is added to that of its test."""
@@ -52,12 +52,12 @@ class Hooks:
     """The extensions of one task of a run.
 
     Args:
-        extensions: In the order in which they are told.
-        suite: That of the task.
-        run_id: What the end of the run is told with.
-        scripts: What runs them.
-        converter: Reads the tests that they return.
-        warn: Told of what fails without harm.
+        extensions: In the order in which they are called.
+        suite: The suite of the task.
+        run_id: The run id that is passed to `afterAll`.
+        scripts: Runs the extensions.
+        converter: Structures the tests that they return.
+        warn: Called with failures that do not affect rows.
     """
 
     extensions: Sequence[Extension]
@@ -71,15 +71,15 @@ class Hooks:
 
     @property
     def change_tests(self) -> bool:
-        """Whether one of them is asked before a row runs, and may change its test."""
+        """True if an extension is called before a row runs, and may change its test."""
         return bool(self._hearing("beforeEach"))
 
     async def before_each(self, step: Step) -> Step:
-        """The step of a row that is about to run, as extensions want it.
+        """Return the step of a row that is about to run, as changed by extensions.
 
         Raises:
             ScriptError: One of them failed.
-            InputError: One of them returned what is no test.
+            InputError: One of them returned something that is not a valid test.
         """
         given = plain_test(attrs.evolve(step.test, vars=step.vars))
         found = given
@@ -98,16 +98,16 @@ class Hooks:
         try:
             test = self.converter.structure(found, Test)
         except MistakenError as error:
-            msg = f"beforeEach returned a test that is wrong: {error}"
+            msg = f"beforeEach returned an invalid test: {error}"
             raise InputError(msg) from error
-        # When it runs is settled already.
+        # Its scheduling is decided already.
         options = attrs.evolve(test.options, run_serially=step.test.options.run_serially)
         test = attrs.evolve(test, options=options, extra=step.test.extra)
         return attrs.evolve(step, test=test, vars=test.vars)
 
-    async def after_each(self, row: Row) -> Judged:
-        """What extensions make of a row that is over. Never raises but when it is cancelled."""
-        found = Judged(step=row.step, reply=row.reply, verdict=row.verdict)
+    async def after_each(self, row: Row) -> HookedRow:
+        """Return an ended row with the additions of extensions. Raises only when cancelled."""
+        found = HookedRow(step=row.step, reply=row.reply, verdict=row.verdict)
         hearing = self._hearing("afterEach")
         if not hearing:
             return found
@@ -128,17 +128,17 @@ class Hooks:
         return found
 
     def keep(self, row: Row) -> None:
-        """Remember a row for the end of the run, if an extension will be told of that."""
+        """Remember a row for the end of the run, if an extension handles that."""
         if self._hearing("afterAll"):
             self._results[row.index] = result_json(row)
 
     def keep_record(self, index: int, record: Mapping[str, Any]) -> None:
-        """The same of a row that an earlier execution of the run has written down."""
+        """Remember the record of a row from an earlier execution of the run."""
         if self._hearing("afterAll"):
             self._results[index] = _result_of(record)
 
     async def after_all(self) -> None:
-        """Tell of the end of the run, with all rows. Never raises but when it is cancelled."""
+        """Call the extensions at the end of the run, with all rows. Raises only when cancelled."""
         for extension in self._hearing("afterAll"):
             context = {
                 "suite": plain_suite(self.suite),
@@ -161,13 +161,13 @@ class Hooks:
         except ScriptError as error:
             msg = f"{event} of {extension} failed: {error.message}"
             raise ScriptError(msg, trace=error.trace) from error
-        except (TypeError, ValueError) as error:  # what a provider of the caller's answered
-            msg = f"{event} of {extension} cannot be told of what is not JSON: {error}"
+        except (TypeError, ValueError) as error:  # a reply of the caller's own provider
+            msg = f"{event} of {extension} cannot be called with data that is not JSON: {error}"
             raise ScriptError(msg) from error
 
 
-def may_store(extension: Extension) -> bool:
-    """Whether an extension may give tests a register that they do not have: its file has the word."""
+def may_set_register(extension: Extension) -> bool:
+    """Return whether an extension may set a register of tests: its file contains the word."""
     if not extension.hears("beforeEach"):
         return False
     try:
@@ -177,7 +177,7 @@ def may_store(extension: Extension) -> bool:
 
 
 def result_json(row: Row) -> dict[str, Any]:
-    """A row as extensions see it, in the words of promptfoo."""
+    """Return a row as passed to extensions, with promptfoo's keys."""
     step, reply, verdict = row.step, row.reply, row.verdict
     graded = None
     if verdict is not None:
@@ -207,7 +207,7 @@ def result_json(row: Row) -> dict[str, Any]:
 
 
 def _result_of(record: Mapping[str, Any]) -> dict[str, Any]:
-    """A row as extensions see it, from its record, which has the same words for it."""
+    """Return a row as passed to extensions from its record, which has the same keys."""
     found = {name: record.get(name) for name in _OF_RECORDS}
     for name, members in _PARTS_OF_RECORDS.items():
         part = record.get(name)
@@ -218,8 +218,8 @@ def _result_of(record: Mapping[str, Any]) -> dict[str, Any]:
     return found | {"metadata": metadata}
 
 
-def _added(judged: Judged, said: Mapping[str, Any]) -> Judged:
-    """A row with what an extension added to it; scores that are no numbers are left out."""
+def _added(judged: HookedRow, said: Mapping[str, Any]) -> HookedRow:
+    """Return a row with an extension's additions; scores that are not numbers are left out."""
     step, reply, verdict = judged.step, judged.reply, judged.verdict
     if verdict is not None:
         scores = {**verdict.named_scores, **_scores(said.get("namedScores"))}
@@ -229,11 +229,11 @@ def _added(judged: Judged, said: Mapping[str, Any]) -> Judged:
         step = attrs.evolve(step, test=test)
     if reply is not None and (more := _object(_object(said.get("response")).get("metadata"))):
         reply = attrs.evolve(reply, metadata={**reply.metadata, **more})
-    return Judged(step=step, reply=reply, verdict=verdict)
+    return HookedRow(step=step, reply=reply, verdict=verdict)
 
 
-def _shown(judged: Judged) -> dict[str, Any]:
-    """What the next extension sees of it."""
+def _shown(judged: HookedRow) -> dict[str, Any]:
+    """Return the parts of a row that the next extension sees changed."""
     scores = {} if judged.verdict is None else dict(judged.verdict.named_scores)
     return {"namedScores": scores, "metadata": dict(judged.step.test.metadata)}
 

@@ -1,16 +1,16 @@
-"""Which row is which, when a suite has changed between two executions of a run.
+"""Identities of rows, for a suite that has changed between two executions of a run.
 
-A row is known by what a person would call it by: who is asked, with which prompt, about which variables,
-under which description. That is its *id*, and it can be told from a stored record as well as from a suite.
-Rows with equal ids, such as repeats, are told apart by their order.
+A row is identified by the properties that people would name: the provider, the prompt, the variables, the
+description. That is its *id*, and it can be computed from a stored record as well as from a suite. Rows with
+equal ids, such as repeats, are distinguished by their order.
 
-Its *content* is everything else that decides how it ends: the prompt's text, the provider's config, what is
-asserted. A row whose content is another one has to be run again; one that merely stands elsewhere has not.
+Its *content* is everything else that decides its result: the prompt's text, the provider's config, the
+assertions. A row with changed content must run again; one that has merely moved need not.
 
-Both are texts in hexadecimal that are the same in every process, version and order of keys. Credentials are
-no part of them, neither openly nor as digests: a key that was changed changes no row.
+Both are hexadecimal texts that are the same in every process, version and order of keys. They contain no
+credentials, neither openly nor as digests: changing a key changes no row.
 
-Places are no part of either, nor are widths, delays, repeats and other settings of how a suite is run.
+Positions are not part of either, nor are concurrency, delays, repeats and other settings of how a suite runs.
 """
 
 import hashlib
@@ -32,17 +32,17 @@ from trioeval.suite.plain import plain_data
 
 
 _SIMPLE = frozenset({str, bool, int, type(None)})
-"""What has one text in JSON."""
+"""Types with exactly one JSON text."""
 _NAMES = frozenset({str})
 _DELETE = b"\x7f"
-"""The only character of ASCII that not all write alike."""
+"""The only ASCII character that not all encoders write alike."""
 _NO_JSON = '"no JSON"'
-"""In place of what cannot be written; only a suite made in Python has it."""
+"""Replaces what cannot be encoded; only a suite made in Python has it."""
 _EXACT = 2**53
 
 
 def canonical(value: Any) -> str:
-    """JSON text that is the same for what is the same when it is written as JSON and read again.
+    """Return JSON text that is equal for values that are equal after a JSON round trip.
 
     Example:
         >>> canonical({10: (1.0, float("nan")), 2: "e"})
@@ -57,7 +57,7 @@ def canonical(value: Any) -> str:
 
 
 def _is_simple(value: Any) -> bool:
-    """Whether it is known to be what is read when it was written."""
+    """Return whether a value is known to survive a JSON round trip unchanged."""
     return (
         type(value) is dict
         and _SIMPLE.issuperset(map(type, value.values()))
@@ -66,12 +66,12 @@ def _is_simple(value: Any) -> bool:
 
 
 def _quick_text(value: dict[str, Any]) -> str | None:
-    """The text that `_encode` makes of simple data, quicker; None where orjson writes another one."""
+    """Return the same text as `_encode` for simple data, faster; None where orjson differs."""
     import orjson  # noqa: PLC0415 - 20 ms that most commands do not need
 
     try:
         text = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
-    except TypeError:  # of large numbers, and halves of surrogate pairs
+    except TypeError:  # large numbers and lone surrogates
         return None
     return text.decode() if text.isascii() and _DELETE not in text else None
 
@@ -79,12 +79,12 @@ def _quick_text(value: dict[str, Any]) -> str | None:
 def _as_read(value: Any) -> Any:
     try:
         return _decode(_write(value))
-    except TypeError:  # of a key
+    except TypeError:  # a key of another type
         return _decode(_write(plain_data(value)))
 
 
 def _number(text: str) -> float | int:
-    """A number as JavaScript writes it."""
+    """Return a number as JavaScript writes it."""
     number = float(text)
     return int(number) if abs(number) <= _EXACT and number.is_integer() else number
 
@@ -95,41 +95,41 @@ def _nothing(_name: str) -> None:
 
 _write = json.JSONEncoder(default=str).encode
 encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=str).encode
-"""JSON text with its keys in order; what is no JSON as its text."""
+"""Encodes JSON with its keys in order; other values as their text."""
 _decode = json.JSONDecoder(parse_float=_number, parse_constant=_nothing).decode
 
 
 _ELSEWHERE: Mapping[str, Any] = dict.fromkeys(
     ("run_serially", "repeat", "disable_var_expansion", "disable_default_asserts")
 )
-"""Options that say when, how often and with which variables a test is run, not how it ends."""
+"""Options for when, how often and with which variables a test is run, which do not affect its result."""
 
 _NUMBERED = re.compile(r"Row #\d+")
-"""What tests of files are called by their place, which is no part of an identity."""
+"""The default names of tests in files, made from their position, which is not part of an identity."""
 
 _ASKING = frozenset({"config", "provider"})
 """Keys of an assertion that may hold credentials."""
 
-_MANY = 4096  # assertions that are remembered
+_MANY = 4096  # cached assertions
 _LONG = 60  # characters of a name
 
 
 @attrs.frozen(eq=False)
 class _KnownColumn:
-    """What is known of a column, and with it the objects that it is known by."""
+    """The cached texts of a column, with the objects that identify it."""
 
     column: Column
     entry: ProviderEntry
     names: str
     content: str
-    """What is asked and whom."""
+    """The prompt and the provider."""
     transformed: str
-    """What is asked, and what becomes of the output, where a test has a provider of its own."""
+    """The prompt and the transform of the output, for tests with their own provider."""
 
 
 @attrs.frozen
 class Identity:
-    """What one row is, and what it is made of."""
+    """The id and the content digest of one row."""
 
     id: str
     """See `row_id`."""
@@ -140,13 +140,14 @@ class Identity:
 def row_id(
     provider: str, prompt_label: str, variables: Mapping[str, Any], description: str | None
 ) -> str:
-    """What one row is known by: 32 digits.
+    """Return the id of a row: 32 digits.
 
     Args:
         provider: The label of its column's provider, or else its id.
         prompt_label: The label of its prompt.
-        variables: Those of its test, with one of each list chosen.
-        description: That of its test, or its name; one made of its place, such as "Row #3", does not count.
+        variables: The variables of its test, with one value of each list.
+        description: The description or name of its test; one made of its position, such as "Row #3", is
+            ignored.
 
     Example:
         >>> row_id("echo", "p", {"a": 1, "b": 2}, None) == row_id(
@@ -158,7 +159,7 @@ def row_id(
 
 
 def number_of_test(variables: Mapping[str, Any], description: str | None) -> int:
-    """What a test is known by, whoever is asked about it: 64 bits; arguments are those of `row_id`.
+    """Return a 64-bit number for a test, the same for all providers; for the arguments see `row_id`.
 
     Example:
         >>> number_of_test({"a": 1}, None) == number_of_test({"a": 1.0}, "Row #3")
@@ -169,7 +170,7 @@ def number_of_test(variables: Mapping[str, Any], description: str | None) -> int
 
 
 def row_id_of(record: Mapping[str, Any]) -> str:
-    """The same of a row that was recorded, as `trioeval.report.row_json` makes it, or promptfoo."""
+    """Return the id of a recorded row, as written by `trioeval.report.row_json` or promptfoo."""
     provider = _object(record.get("provider"))
     prompt, test = _object(record.get("prompt")), _object(record.get("testCase"))
     return row_id(
@@ -180,13 +181,13 @@ def row_id_of(record: Mapping[str, Any]) -> str:
     )
 
 
-def name_of(step: Step) -> str:
-    """What people are told of the test of a row: its description, or else the beginning of its variables."""
+def row_name(step: Step) -> str:
+    """Return the displayed name of a row's test: its description, or else the start of its variables."""
     return _shown(step.test.known_as, step.vars)
 
 
 def name_of_record(record: Mapping[str, Any]) -> str:
-    """The same of the test of a row that was recorded."""
+    """Return the displayed name of a recorded row's test."""
     test = _object(record.get("testCase"))
     return _shown(_known_as(test), _object(record.get("vars")))
 
@@ -194,24 +195,24 @@ def name_of_record(record: Mapping[str, Any]) -> str:
 def content_digest(
     step: Step, entry: ProviderEntry, sources: Callable[[str], str | None] | None = None
 ) -> str:
-    """Everything that decides how a row ends, but what it is known by: 32 digits.
+    """Return the digest of everything that decides a row's result, except its id: 32 digits.
 
     Args:
         step: The row.
         entry: The provider of its column.
-        sources: As for `Identities`, which is quicker for many rows.
+        sources: See `Identities`, which is faster for many rows.
     """
     return Identities(sources).of(step, entry).content
 
 
 def settings_digest(suite: Suite, sources: Callable[[str], str | None] | None = None) -> str:
-    """What of a suite decides how its rows end, whatever they are: 32 digits.
+    """Return the digest of the suite's settings that decide the results of all rows: 32 digits.
 
-    Where it is another one, every row is, of which no content digest knows.
+    If it changes, every row has changed, which no content digest shows.
 
     Args:
         suite: As it was loaded.
-        sources: As for `Identities`.
+        sources: See `Identities`.
     """
     options, default = suite.evaluate_options, suite.default_test
     judge = None if default is None else default.judge
@@ -230,28 +231,27 @@ def settings_digest(suite: Suite, sources: Callable[[str], str | None] | None = 
 
 @attrs.define(eq=False)
 class Identities:
-    """Tells the identities of many rows quickly: what they have in common is looked at once.
+    """Computes the identities of many rows quickly: common parts are computed once.
 
-    Not for several threads at once.
+    Not thread-safe.
 
     Args:
-        sources: Gives the digest of the file of code that a text of the suite names, such as
-            `file://check.py:judge`, or None; see `CodeFiles`. Where the code is another one, so is the
-            content.
+        sources: Returns the digest of the code file that a text of the suite names, such as
+            `file://check.py:judge`, or None; see `CodeFiles`. Changed code means changed content.
     """
 
     sources: Callable[[str], str | None] | None = None
     _columns: dict[tuple[int, int], _KnownColumn] = attrs.field(init=False, factory=dict)
     _assertions: dict[int, tuple[Assertion, str]] = attrs.field(init=False, factory=dict)
-    """By the identities of objects, which are kept so that no other ones get them."""
+    """By the ids of objects, which are stored so that their ids are not reused."""
     _options: tuple[TestOptions, str] = attrs.field(init=False, default=(TestOptions(), "{}"))
-    """Those of the test before, which mostly are those of the next one."""
+    """The options of the previous test, which mostly equal those of the next one."""
 
     def of(self, step: Step, entry: ProviderEntry) -> Identity:
-        """The identity of a row.
+        """Return the identity of a row.
 
         Args:
-            step: The row, as the suite has it.
+            step: The row, as written in the suite.
             entry: The provider of its column.
         """
         column = self._column(step.column, entry)
@@ -276,7 +276,7 @@ class Identities:
         return known
 
     def _judged(self, test: Test) -> str:
-        """What a test says of how it is judged, and of who answers in place of its column's provider."""
+        """Return the text of a test's judging, and of the provider that replaces its column's, if any."""
         asserted = [self._asserted(assertion) for assertion in test.assertions]
         options = self._said(test.options)
         if (
@@ -325,14 +325,14 @@ def _prompt(prompt: Prompt) -> Any:
     function = prompt.function
     made = None
     if function is not None:
-        # Where a file stands is a matter of the machine.
+        # The folder of a file depends on the machine.
         target = Path(function.target).name if function.kind == "python" else function.target
         made = (function.kind, target, function.function)
     return (prompt.raw, _public(plain_data(prompt.config)), made)
 
 
 def _entry(entry: ProviderEntry) -> Any:
-    """What of a provider decides what it answers, so not how hard it may be used."""
+    """Return the parts of a provider that decide its replies, so not its rate limits."""
     return (
         entry.id,
         _public(plain_data(entry.config)),
@@ -351,7 +351,7 @@ def _assertion(assertion: Assertion) -> Any:
 
 
 def _public(value: Any) -> Any:
-    """Plain data with nothing in place of what is named like a credential."""
+    """Return plain data with None for values whose names suggest a credential."""
     match value:
         case dict():
             return {
@@ -365,7 +365,7 @@ def _public(value: Any) -> Any:
 
 
 def _with_sources(value: Any, sources: Callable[[str], str | None]) -> Any:
-    """Plain data in which references to code stand beside the digests of that code."""
+    """Return plain data with digests of code beside the references to it."""
     match value:
         case str():
             digest = sources(value)

@@ -1,8 +1,8 @@
-"""What tasks write down as they go, and find again when their run is resumed.
+"""The records that tasks write during a run, and read again when it is resumed.
 
-Tasks know no database: they know this. Everything is written down synchronously, in the step in which it
-becomes known, so that nothing can come between a reply that was paid for and its record; whoever keeps the
-journal makes it durable behind that, and says when it is.
+Tasks do not know the database, only this interface. Everything is recorded synchronously, in the step in
+which it becomes known, so that nothing can happen between a reply that was paid for and its record; the owner
+of the journal makes it durable later, and reports when it is.
 """
 
 import datetime as dt
@@ -20,45 +20,45 @@ from trioeval.providers.base import Asked
 from trioeval.suite.plain import plain_data
 
 CallRole: TypeAlias = Literal["provider", "grader", "cell", "attempt"]
-"""Who is asked: what is tested, a judge, the maker of a column's cell, or an agent."""
+"""The role of the called provider: under test, a judge, the maker of a column's cell, or an agent."""
 
 
 @attrs.frozen
 class CallKey:
-    """Which question of which job a call asks. The same in every execution of a run."""
+    """The identity of a call within a run. The same in every execution of the run."""
 
     task: str | None
-    """The id of its task; None where the suite has no tasks but is one."""
+    """The id of its task; None if the suite is a single task."""
     index: int
-    """Of the row that pays for it."""
+    """The index of the row that pays for it."""
     role: CallRole
     question: bytes
     """See `question_digest`; 16 bytes."""
     row: str = ""
-    """The id of that row, see `row_id`: what it is wherever it stands. No other row is given the reply."""
+    """The id of that row, independent of its position, see `row_id`. The reply is used for no other row."""
 
 
 @attrs.frozen(kw_only=True)
 class CallRecord:
-    """One call that ended: an attempt, not a question, so a key may have several."""
+    """One ended attempt of a call; a key may have several."""
 
     key: CallKey
     provider: str
-    """Label or id of who was asked, without secrets."""
+    """The label or id of the provider, without secrets."""
     prompt: str
-    """What was asked, without what is surely a key."""
+    """The prompt, without what is surely a key."""
     answer: Reply | ProviderError
     latency_ms: float
-    """Of this call alone; of a reply from the cache, that of the call that it came from."""
+    """The latency of this attempt alone; for a reply from the cache, that of the original call."""
     cached: bool = False
-    """Whether it came from the cache, and cost nothing."""
+    """True if it came from the cache, and cost nothing."""
     asked: Asked | None = None
-    """Who was asked, in other words; None where nobody says."""
+    """The identity of the model; None if it is unknown."""
 
 
 @attrs.frozen
 class Paid:
-    """A reply that is there already."""
+    """A reply that is available."""
 
     reply: Reply
     latency_ms: float
@@ -66,109 +66,109 @@ class Paid:
 
 
 class KeptRows(Container[int], Protocol):
-    """The rows of one task that are there already and are not run again, by their index."""
+    """The rows of one task that have results and are not run again, by their index."""
 
     def __len__(self) -> int:
-        """How many."""
+        """Return the number of rows."""
         ...
 
     def record(self, index: int, /) -> Mapping[str, Any]:
-        """What was recorded of one, as `trioeval.report.row_json` made it."""
+        """Return the record of one, as made by `trioeval.report.row_json`."""
         ...
 
 
 class Journal(Protocol):
     """Record of the calls and rows of one run.
 
-    Nothing that is synchronous here waits or raises: a journal that cannot write keeps what it has in
-    memory, and tells whoever opened it.
+    The synchronous methods never wait or raise: a journal that cannot write stores its data in memory, and
+    reports that to its owner.
     """
 
     @property
     def resumed(self) -> bool:
-        """Whether there is anything to find: False if this is the first execution of the run."""
+        """True if it has earlier records: False in the first execution of a run."""
         ...
 
     def call(self, call: CallRecord, /) -> None:
-        """Write down a call."""
+        """Record a call."""
         ...
 
     def recall(self, key: CallKey, /) -> Paid | None:
-        """The reply to this question that an earlier execution of the run has written down, if any."""
+        """Return the reply to this call that an earlier execution of the run recorded, if any."""
         ...
 
     def row(self, row: Row, /) -> None:
-        """Write down a row, in place of what was known of it before.
+        """Record a row, replacing what was recorded of it before.
 
-        One that did not come to an end never takes the place of one that did: that one stands, and is
-        still to be run again.
+        A row that did not run to its end never replaces one that did: the old record is kept, and the row
+        is still to be run again.
         """
         ...
 
     def first_alone(self, task: str | None, rows: range, /) -> int:
-        """The first of some rows that `row` is to be given also if it never began; else their stop."""
+        """Return the first row that must be passed to `row` even if it never started; else the stop."""
         ...
 
     def rows_not_run(self, rows: RowsNotRun, /) -> None:
-        """Write down many rows that never began, in place of what was known of them before."""
+        """Record many rows that never started, replacing what was recorded of them before."""
         ...
 
     def standing(self, row: Row, /) -> Mapping[str, Any] | None:
-        """What stands in place of a row of this execution that is durable; None where it stands itself."""
+        """Return the record that is kept instead of this durable row; None if the row itself is kept."""
         ...
 
     def reject(self, key: CallKey, /) -> None:
-        """Nothing came of the reply to this question: no later execution recalls it."""
+        """Discard the reply to this call: no later execution recalls it."""
         ...
 
     def asks_anew(self, task: str | None, index: int, /) -> bool:
-        """Whether other replies are wanted for a row than those that it had, also those of a cache."""
+        """Return whether a row needs new replies, ignoring the recorded and the cached ones."""
         ...
 
     async def durable(self, row: Row | None = None, /) -> None:
-        """Return when it is safe, or cannot be made so. A checkpoint only if it has to wait.
+        """Wait until the records are durable, or cannot be. A checkpoint only if it has to wait.
 
         Args:
-            row: A row that was written down, with all that was before it; None is everything until now.
+            row: A recorded row, which includes everything recorded before it; None means everything so far.
         """
         ...
 
     def kept(self, task: str | None, /) -> KeptRows:
-        """The rows of a task that are not run again."""
+        """Return the rows of a task that are not run again."""
         ...
 
 
 class RecordObserver:
     """Observer of the calls and rows of a run; a subclass defines the methods that it needs.
 
-    Each is called synchronously, behind the record in the journal, if there is one. It must not raise.
+    Each is called synchronously, after the record in the journal, if there is one. It must not raise.
     """
 
     def on_call(self, call: CallRecord, /) -> None:
-        """A call ended."""
+        """Handle the end of a call."""
 
     def on_recall(self, key: CallKey, /) -> None:
-        """An earlier execution of the run had the reply to a question."""
+        """Handle the reuse of a reply from an earlier execution of the run."""
 
     def on_row(self, row: Row, /) -> None:
-        """A row ended, perhaps before its turn to be emitted."""
+        """Handle the end of a row, perhaps before its turn to be emitted."""
 
     def on_dataset(self, task: str | None, /) -> None:
-        """A task begins that builds a dataset: its calls belong to no row."""
+        """Handle the start of a task that builds a dataset: its calls belong to no row."""
 
 
 def question_digest(
     provider: str, request: Request, *more: Any, variables: Mapping[str, Any] | None = None
 ) -> bytes | None:
-    """What tells one question of a row from another, in every process: 16 bytes.
+    """Return a digest that identifies a call among those of a row, in every process: 16 bytes.
 
-    None where something of it is no JSON data: nobody can say in another process whether it is the same.
+    None if parts of it are not JSON data, and so cannot be compared between processes.
 
     Args:
-        provider: Who is asked, by name.
-        request: What is asked, but for its variables.
-        *more: JSON data that tells equal requests apart: their place among others, and their number.
-        variables: Those that whoever is asked may look at; None if they see the prompt alone.
+        provider: The name of the provider.
+        request: The request; its variables are ignored.
+        *more: JSON data that distinguishes equal requests: their branch, and their number.
+        variables: The variables that the provider may read; None if it sees only the prompt.
 
     Example:
         >>> asked = Request(prompt="a")

@@ -1,4 +1,4 @@
-"""What judges ask that is neither a model nor in this process: workers that run code, commands, servers."""
+"""Services that judges use outside of models and this process: code workers, commands, web servers."""
 
 import json
 import math
@@ -14,8 +14,8 @@ import trio
 from trioeval.documents.files import Around
 from trioeval.errors import GradingError, ProviderError, ScriptError
 from trioeval.evaluation.commands import SuiteCommands
-from trioeval.evaluation.prompt import Asked, kept
-from trioeval.evaluation.scripts import LIMIT, Scripts, given_up, open_scripts
+from trioeval.evaluation.prompt import Asked, without_runtime_variables
+from trioeval.evaluation.scripts import LIMIT, Scripts, limit_error, open_scripts
 from trioeval.grading.kinds.scripts import NAMES
 from trioeval.grading.services import Commands
 from trioeval.providers import Reply
@@ -30,15 +30,15 @@ from trioeval.suite.sources.tests import RUBY
 from trioeval.suite.sources.values import JAVASCRIPT
 from trioeval.usage import Usage, tokens_json
 
-# Code of the user's that judges the output of one row, run in worker processes with limits.
+# The user's code that judges the output of one row, run in worker processes with limits.
 #
-# That code fails is the test's own affair and a `ScriptError`; that it has to be given up because it takes
-# too long, or too much memory, says nothing of the output and is a `GradingError`. So is, as in promptfoo,
-# that a JavaScript file fails.
+# A failure of that code is a result of the test and a `ScriptError`. Ending it because it takes too long or
+# uses too much memory is no evidence about the output and a `GradingError`; so is, as in promptfoo, a failure
+# of a JavaScript file.
 
 
 FUNCTION = "get_assert"
-"""The function of a Python or Ruby file that names none."""
+"""The default function of a Python or Ruby file."""
 
 
 @attrs.frozen
@@ -47,23 +47,23 @@ class UserCode:
 
     _scripts: Scripts
     _context: Callable[[], Encoded]
-    """Makes what the code is told besides the output; asked only when some runs."""
+    """Builds the context that the code gets besides the output; called only when code runs."""
     _limit: float = LIMIT
-    """Seconds that the code may take, > 0."""
+    """Timeout of the code in seconds, > 0."""
 
     async def _within_limits(self, answer: Awaitable[Any]) -> Any:
         try:
             return await answer
         except ScriptError as error:
-            if (failure := given_up(error, "the script", self._limit)) is None:
+            if (failure := limit_error(error, "the script", self._limit)) is None:
                 raise
             raise failure from error
 
     async def python(self, code: str, output: Any) -> Any:
-        """What Python gives: an expression on one line, or several lines that return. A checkpoint.
+        """Return the result of Python: an expression on one line, or several lines that return. A checkpoint.
 
         Raises:
-            GradingError: It took too long, or too much memory.
+            GradingError: It timed out, or used too much memory.
             ScriptError: It failed.
         """
         return await self._within_limits(
@@ -71,29 +71,29 @@ class UserCode:
         )
 
     async def javascript(self, code: str, output: Any) -> Any:
-        """What JavaScript gives, likewise. A checkpoint."""
+        """Return the result of JavaScript; see `python`. A checkpoint."""
         script = assertion_script(code, NAMES)
         arguments = [output, self._context()]
         return await self._within_limits(self._scripts.javascript(script, arguments, self._limit))
 
     async def ruby(self, code: str, output: Any) -> Any:
-        """What Ruby gives, likewise. A checkpoint."""
+        """Return the result of Ruby; see `python`. A checkpoint."""
         arguments = [code, output, self._context()]
         return await self._within_limits(self._scripts.ruby(None, "judge", arguments, self._limit))
 
     async def file(
         self, file: Path, function: str | None, output: Any, told: Mapping[str, Any] | None = None
     ) -> Any:
-        """What a function of a file gives. A checkpoint.
+        """Return the result of a file's function. A checkpoint.
 
         Args:
             file: Absolute.
-            function: Its name; None takes what such a file is expected to have.
+            function: Its name; None uses the default function of such a file.
             output: JSON.
-            told: What its context says besides.
+            told: Additional members of its context.
 
         Raises:
-            GradingError: It took too long or too much memory, or is JavaScript and failed.
+            GradingError: It timed out or used too much memory, or is JavaScript and failed.
             ScriptError: It failed.
         """
         arguments = [output, with_more(self._context(), told or {})]
@@ -108,7 +108,7 @@ class UserCode:
         return await self._within_limits(run(file, function or FUNCTION, arguments, self._limit))
 
 
-# What scripts that judge an output are told besides it.
+# The context that scripts get when they judge an output.
 
 
 def row_context(
@@ -120,15 +120,15 @@ def row_context(
     *,
     latency_ms: float | None,
 ) -> Encoded:
-    """What is the same for all assertions of a row, with promptfoo's names.
+    """Return the context that all assertions of a row share, with promptfoo's names.
 
     Args:
         step: The row.
-        asked: What it asked.
-        reply: What came back.
-        output: What became of that after all transforms.
-        provider: Who was asked.
-        latency_ms: How long that took.
+        asked: Its rendered prompt.
+        reply: The reply.
+        output: The output after all transforms.
+        provider: The provider's entry.
+        latency_ms: The latency of the call.
     """
     sent = reply.output if reply.raw is None else reply.raw
     metadata = dict(reply.metadata)
@@ -146,7 +146,7 @@ def row_context(
     }
     found = {
         "prompt": asked.prompt,
-        "vars": kept(asked.vars),
+        "vars": without_runtime_variables(asked.vars),
         "test": {"options": {}, **plain_test(step.test), "vars": dict(step.vars)},
         "logProbs": reply.log_probs,
         "provider": _known({"id": provider.id, "label": provider.label}),
@@ -157,7 +157,7 @@ def row_context(
 
 
 def with_more(row: Encoded, more: Mapping[str, Any]) -> Encoded:
-    """What is told of a row, and something besides.
+    """Return the context of a row with additional members.
 
     Example:
         >>> with_more(Encoded.of({"prompt": "p"}), {"config": {"n": 1}}).json
@@ -169,7 +169,7 @@ def with_more(row: Encoded, more: Mapping[str, Any]) -> Encoded:
 
 
 def json_data(data: Any) -> Any:
-    """Data of a suite as JSON: a date is its text, and a number that JSON does not know is nothing.
+    """Return data of a suite as JSON data: a date as its text, and a number that JSON lacks as None.
 
     Example:
         >>> import datetime
@@ -194,14 +194,14 @@ def _known(facts: Mapping[str, Any]) -> dict[str, Any]:
     return {name: fact for name, fact in facts.items() if fact is not None}
 
 
-# Servers of the user's that judge outputs.
+# The user's servers that judge outputs.
 
 
 WEBHOOK_LIMIT = 5.0
-"""Seconds that a server may take where nobody says how long."""
+"""Default timeout of a webhook in seconds."""
 
 LARGEST = 1024 * 1024
-"""Bytes that an answer may have."""
+"""Maximum size of a webhook reply in bytes."""
 
 _EXCERPT = 200
 
@@ -213,11 +213,11 @@ async def open_webhooks(
     *,
     hosts: frozenset[str] | None = None,
 ) -> AsyncGenerator["Webhooks"]:
-    """What asks servers, for as long as the block.
+    """Open a webhook client for the duration of the block.
 
     Args:
-        environ: Its `WEBHOOK_TIMEOUT` says how many milliseconds a server may take.
-        tls: How servers are trusted; None is the usual way.
+        environ: Its `WEBHOOK_TIMEOUT` is the timeout in milliseconds.
+        tls: TLS settings; None uses the defaults.
         hosts: The only hosts that requests may go to; None allows all.
     """
     async with AsyncExitStack() as stack:
@@ -226,7 +226,7 @@ async def open_webhooks(
 
 @attrs.define(eq=False)
 class Webhooks:
-    """Asks servers; obtained from `open_webhooks` only."""
+    """A client for webhooks; obtained from `open_webhooks` only."""
 
     _limit: float
     _tls: TlsSettings | None
@@ -236,10 +236,10 @@ class Webhooks:
     _client: HttpClient | None = attrs.field(init=False, default=None, repr=False)
 
     async def post(self, url: str, data: Any) -> Any:
-        """The JSON that a server answers with when it is sent some. Always a checkpoint.
+        """Send JSON to a server and return the JSON of its reply. Always a checkpoint.
 
         Raises:
-            GradingError: It answered with a failure, with what is no JSON, not in time, or not at all.
+            GradingError: The reply is an error status or not JSON, or did not arrive in time or at all.
         """
         client = await self._opened()
         body = json.dumps(json_data(data)).encode()
@@ -247,18 +247,18 @@ class Webhooks:
             try:
                 reply = await client.send(HttpRequest(url.strip(), {}, body))
             except ProviderError as error:
-                msg = f"the webhook did not answer: {error.message}"
+                msg = f"the webhook is unreachable: {error.message}"
                 raise GradingError(msg) from error
             text = reply.body[:_EXCERPT].decode("utf-8", "replace").strip()
             if not 200 <= reply.status < 300:  # noqa: PLR2004 - what success is
-                msg = f"the webhook answered with status {reply.status}: {text}"
+                msg = f"the webhook returned status {reply.status}: {text}"
                 raise GradingError(msg)
             answer = read_json(reply.body)
             if answer is NOT_JSON:
-                msg = f"the webhook must answer with JSON, got: {text}"
+                msg = f"the webhook must return JSON, got: {text}"
                 raise GradingError(msg)
             return answer
-        msg = f"the webhook did not answer within {self._limit:g} seconds (WEBHOOK_TIMEOUT)"
+        msg = f"the webhook did not reply within {self._limit:g} seconds (WEBHOOK_TIMEOUT)"
         raise GradingError(msg)
 
     async def _opened(self) -> HttpClient:
@@ -280,41 +280,41 @@ def _limit(milliseconds: str) -> float:
 
 
 WORKERS = 4
-"""Most processes that the code of one function has where nobody says how many: one that hangs must not keep
-all other rows waiting."""
+"""Default maximum number of processes per function: more than one, so that a hanging process does not block
+all other rows."""
 
 MEMORY_MB = 4096
-"""Mebibytes that each of them may have where nobody says how many."""
+"""Default memory limit of each of them in mebibytes."""
 
 
 @attrs.frozen
-class Means:
-    """What the judges of one run share."""
+class JudgeServices:
+    """The services that the judges of one run share."""
 
     scripts: Scripts
     webhooks: Webhooks
     commands: Commands
     directory: Path
-    """Of the suite; absolute."""
+    """The suite's folder; absolute."""
     limit: float
-    """Seconds that a script may take."""
+    """Timeout of a script in seconds."""
 
     def code(self, context: Callable[[], Encoded]) -> UserCode:
-        """What runs the code of one assertion, which is told what `context` makes."""
+        """Return the code runner for one assertion, with the context that `context` builds."""
         return UserCode(self.scripts, context, self.limit)
 
 
 @asynccontextmanager
 async def open_means(
     around: Around, tls: TlsSettings | None = None, *, hosts: frozenset[str] | None = None
-) -> AsyncGenerator[Means]:
-    """What the judges of one run share, for as long as the block; no process starts before it is needed.
+) -> AsyncGenerator[JudgeServices]:
+    """Open the services that the judges of one run share; no process starts before it is needed.
 
     Args:
-        around: Where code runs. Its `PYTHON_WORKERS` says how many processes each function has, its
-            `SCRIPT_TIMEOUT_MS` how long a script may take, and its `SCRIPT_MEMORY_MB` how much memory it may
-            have (0 does not limit it).
-        tls: How servers are trusted; None is the usual way.
+        around: The environment of code. Its `PYTHON_WORKERS` is the number of processes of each function,
+            its `SCRIPT_TIMEOUT_MS` the timeout of a script, and its `SCRIPT_MEMORY_MB` its memory limit
+            (0 for none).
+        tls: TLS settings; None uses the defaults.
         hosts: The only hosts that requests may go to; None allows all.
     """
     environ = around.environ
@@ -334,7 +334,7 @@ async def open_means(
         open_webhooks(environ, tls, hosts=hosts) as webhooks,
     ):
         commands = SuiteCommands(around.directory, environ, around.trust)
-        yield Means(scripts, webhooks, commands, around.directory, limit)
+        yield JudgeServices(scripts, webhooks, commands, around.directory, limit)
 
 
 def _number(wanted: str) -> int | None:

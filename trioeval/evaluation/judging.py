@@ -1,9 +1,9 @@
-"""Judges one output by all assertions of its row, several at once.
+"""Judging of one output by all assertions of its row, several of them concurrently.
 
-What waits is only what asks outside (models, code, servers) or takes long. Everything else is judged at once,
-where it stands, because a checkpoint costs more than most assertions. Verdicts are kept by place and before
-anything else is awaited, so neither the order in which judges answer nor the moment in which a row is cut
-off changes what is known of them.
+Only assertions that call external services (models, code, servers) or take long are run as tasks. All others
+are judged immediately, because a checkpoint costs more than most assertions. Verdicts are stored by position,
+before anything else is awaited, so neither the order in which judges reply nor the moment in which a row is
+cut off changes a known verdict.
 """
 
 import contextlib
@@ -18,9 +18,9 @@ from trioeval.documents.mistakes import MistakenError
 from trioeval.errors import GradingError, ScriptError, TemplateError
 from trioeval.errors import leaves as errors_in
 from trioeval.evaluation.grader_calls import OpenGraders, RowGraders, together
-from trioeval.evaluation.judge_services import Means, row_context, with_more
+from trioeval.evaluation.judge_services import JudgeServices, row_context, with_more
 from trioeval.evaluation.outcomes import refusal_in
-from trioeval.evaluation.prompt import Asked, kept
+from trioeval.evaluation.prompt import Asked, without_runtime_variables
 from trioeval.evaluation.scoring import Scoring
 from trioeval.evaluation.scripts import Scripts
 from trioeval.evaluation.transforms import OutputTransform, apply_transform
@@ -64,66 +64,66 @@ from trioeval.suite.expand import Expansion, Step
 from trioeval.text import Computed
 
 WIDTH = 3
-"""Assertions of a row that ask outside at once, where nobody says how many."""
+"""Default maximum number of concurrent assertions of a row that call external services."""
 
 
 @attrs.frozen
 class Consulted:
-    """What the judge of one assertion may ask, and what that has used so far."""
+    """The services for one assertion, and its usage so far."""
 
     outside: Outside
     spent: Callable[[], Spent] = lambda: NOTHING_SPENT
     replies: Callable[[], Sequence[str]] = tuple
-    """What was answered so far, in the order of the questions."""
+    """Returns the replies so far, in the order of the requests."""
     reject: Callable[[], None] = lambda: None
-    """Sees that nobody is given these replies again."""
+    """Discards these replies so that they are not reused."""
 
 
 @attrs.frozen(kw_only=True)
 class Bench:
-    """What one row is judged with."""
+    """Everything that is needed to judge one row."""
 
     subject: Subject
     render: Render
     kinds: Kinds
     consult: Callable[[Assertion], Consulted]
-    """Makes what the judge of an assertion may ask."""
+    """Creates the services for an assertion."""
     transform: Callable[[str, Subject], Awaitable[Any]]
     """Applies the transform of an assertion to the output; raises `ScriptError` and `GradingError`."""
     context: Callable[[str], Awaitable[Any]] | None = None
-    """Applies a `contextTransform` to the output as it is before the test's own transform."""
+    """Applies a `contextTransform` to the output as it was before the test's own transform."""
     rescore: Callable[[Verdict], Awaitable[Verdict]] | None = None
-    """Has the last word on what the assertions add up to; None leaves it."""
+    """Computes the final verdict from that of the assertions; None keeps it."""
     width: int = WIDTH
-    """How many assertions may ask outside at once, ≥ 1."""
+    """Maximum number of concurrent assertions that call external services, ≥ 1."""
     short_circuit: bool = False
-    """Whether the first assertion that fails decides."""
+    """True if the first failed assertion decides."""
 
 
 @attrs.define(eq=False)
 class Judging:
-    """The assertions of one row under way."""
+    """The judging of one row's assertions."""
 
     bench: Bench
     assertions: Sequence[Assertion]
     threshold: float | None = None
     verdicts: dict[Place, Verdict] = attrs.field(init=False, factory=dict)
-    """What is known so far, also when others are cut off or could not be evaluated."""
+    """The verdicts so far, also when other assertions are cut off or could not be evaluated."""
     _consulted: dict[Place, Consulted] = attrs.field(init=False, factory=dict)
     _errors: dict[Place, GradingError] = attrs.field(init=False, factory=dict)
     _useless: set[Place] = attrs.field(init=False, factory=set)
-    """Assertions of whose replies no verdict could be made."""
+    """Assertions whose replies led to no verdict."""
     _decided: bool = attrs.field(init=False, default=False)
-    """Whether an assertion failed that decides alone."""
+    """True if a failed assertion has decided alone."""
 
     async def run(self) -> Verdict:
-        """The verdict on the row. A checkpoint only if something asks outside or takes long.
+        """Return the verdict on the row. A checkpoint only if an assertion calls a service or takes long.
 
-        Run once more after an error, it keeps what it found, and judges only what is missing.
+        When it is called again after an error, it keeps the verdicts and judges only the other assertions.
 
         Raises:
             GradingError: An assertion that counts could not be evaluated, or the run's budget refused a judge
-                of any; the first in their order is told, what was refused before all others.
+                of any assertion; a refusal is raised first, otherwise the first error in order.
         """
         if not self._errors:
             self.assertions = with_named_sets(self.assertions, self.bench.render)
@@ -152,11 +152,11 @@ class Judging:
         return await self.bench.rescore(verdict)
 
     def _urgency(self, place: Place) -> tuple[bool, Place]:
-        # Going on would find out about the others as well.
+        # A refusal affects the following assertions as well.
         return refusal_in(self._errors[place]) is None, place
 
     def _charge(self) -> None:
-        """Who pays for what several wanted is only known in the end."""
+        """Update the spending of verdicts: the payer of shared requests is known only at the end."""
         for place, consulted in self._consulted.items():
             verdict, spent = self.verdicts.get(place), consulted.spent()
             if verdict is not None and spent is not verdict.spent:
@@ -164,19 +164,19 @@ class Judging:
 
     @property
     def parts(self) -> tuple[Verdict, ...]:
-        """What is known so far, in the order of the assertions."""
+        """The verdicts so far, in the order of the assertions."""
         return fold(self.assertions, self.verdicts, None).parts
 
     @property
     def unjudged(self) -> Mapping[str, Any]:
-        """What was answered to assertions that have no verdict, in their order."""
+        """The judges' replies for assertions without a verdict, in their order."""
         return answered(
             self._consulted[place]
             for place in sorted(self._consulted.keys() - self.verdicts.keys())
         )
 
     def reject_useless(self) -> None:
-        """See that no replies are given again of which no verdict could be made."""
+        """Discard replies that led to no verdict so that they are not reused."""
         for place in sorted(self._useless & self._consulted.keys()):
             self._consulted[place].reject()
 
@@ -184,7 +184,7 @@ class Judging:
         return self.bench.kinds.get(split_type(assertion.type)[0])
 
     def _compares(self, place: Place, assertion: Assertion) -> bool:
-        """Whether it is judged when all rows of its test are there; nothing else is passed over."""
+        """Return whether it is judged after all rows of its test; only such assertions are skipped."""
         if assertion.type not in COMPARISONS or len(place) > 1:
             return False
         kind = self._kind(assertion)
@@ -201,7 +201,7 @@ class Judging:
         )
 
     def _judge_here(self, place: Place, assertion: Assertion) -> bool:
-        """Judge an assertion where it stands; whether that can be done without making others wait."""
+        """Judge an assertion immediately; return False if that would block other rows for too long."""
         bench = self.bench
         try:
             verdict = judged_here(
@@ -209,7 +209,7 @@ class Judging:
             )
         except SlowError:
             return False
-        except Exception as error:  # noqa: BLE001 - types of the user's may fail in any way
+        except Exception as error:  # noqa: BLE001 - the user's own types may fail in any way
             self._fail(place, assertion, error)
         else:
             self._take(place, assertion, verdict)
@@ -217,9 +217,9 @@ class Judging:
 
     async def _judge_waiting(self, waiting: Sequence[tuple[Place, Assertion]]) -> None:
         for place, assertion in waiting:
-            if place not in self._consulted:  # in order, whoever is judged first
+            if place not in self._consulted:  # in order, independent of the order of judging
                 self._consulted[place] = self.bench.consult(assertion)
-        if len(waiting) == 1:  # a task of its own would cost as much as a quick script
+        if len(waiting) == 1:  # a separate task would cost as much as a quick script
             await self._judge_aside(*waiting[0])
             return
         free = trio.Semaphore(self.bench.width)
@@ -228,20 +228,20 @@ class Judging:
             try:
                 await self._judge_aside(place, assertion)
             finally:
-                if self._decided:  # before the next one may begin
-                    nursery.cancel_scope.cancel("an assertion failed that decides")
+                if self._decided:  # before the next one can start
+                    nursery.cancel_scope.cancel("a failed assertion decides")
                 free.release()
 
         async with trio.open_nursery() as nursery:
             for place, assertion in waiting:
-                await free.acquire()  # here, because tasks start in any order
+                await free.acquire()  # here, because Trio starts tasks in any order
                 nursery.start_soon(judge, place, assertion)
 
     async def _judge_aside(self, place: Place, assertion: Assertion) -> None:
         consulted = self._consulted[place]
         try:
             verdict = await self._verdict(assertion, consulted)
-        except Exception as error:  # noqa: BLE001 - types of the user's may fail in any way
+        except Exception as error:  # noqa: BLE001 - the user's own types may fail in any way
             self._fail(place, assertion, error, consulted)
         except BaseExceptionGroup as group:
             raise cancellation_of(group) from None
@@ -298,17 +298,17 @@ class Judging:
 
 
 def answered(consulted: Iterable[Consulted]) -> dict[str, Any]:
-    """What judges answered, as metadata; empty if nothing."""
+    """Return the judges' replies as metadata; empty without any."""
     replies = [reply for one in consulted for reply in one.replies()]
     return {"graderReplies": replies} if replies else {}
 
 
 def judge_error(error: Exception, consulted: Consulted | None = None) -> Exception:
-    """What is told of a judge that raised something, also if it comes out of a nursery of its own.
+    """Return the error to report for an exception of a judge, also if it is a group from its own nursery.
 
     Args:
-        error: What it raised.
-        consulted: Whom it asked; all that they answered is told, not only what they failed at.
+        error: The exception.
+        consulted: The judge's services; all of its replies are reported, not only the failed one.
 
     Example:
         >>> str(judge_error(KeyError("x")))
@@ -326,21 +326,21 @@ def judge_error(error: Exception, consulted: Consulted | None = None) -> Excepti
 
 
 def is_mishap(error: Exception) -> bool:
-    """Whether judging may go better later by itself."""
+    """Return whether judging may succeed later without a change."""
     return isinstance(error, GradingError) and error.mishap
 
 
 async def computed_value(program: Computed, subject: Subject, outside: Outside) -> Any:
-    """The value that a program gives an assertion to compare with. A checkpoint.
+    """Return the value that a program computes for an assertion to compare with. A checkpoint.
 
     Raises:
-        GradingError: It judges by itself, which is not what it is asked for.
-        ScriptError: It fails.
+        GradingError: It returned a verdict, not a value.
+        ScriptError: It failed.
     """
     value = await outside.code.file(program.file, program.function, subject.output)
     if isinstance(value, bool) or (isinstance(value, dict) and "pass" in value):
         hint = "only javascript, python and ruby take a verdict"
-        msg = f"{program.written} must give the value to compare with, got {quote(value)}; {hint}"
+        msg = f"{program.written} must return the value to compare with, got {quote(value)}; {hint}"
         raise GradingError(msg)
     return value
 
@@ -356,30 +356,30 @@ async def _found(ready: Ready, subject: Subject, outside: Outside) -> Finding:
         case judge:
             with contextlib.suppress(SlowError):
                 return find(ready, judge, subject, patient=False)
-            # Left alone when cancelled: what it may cost is bounded, and others need not wait for it.
+            # Abandoned when cancelled: its cost is bounded, and others need not wait for it.
             return await trio.to_thread.run_sync(
                 find, ready, judge, subject, abandon_on_cancel=True
             )
 
 
-# What judges the rows of one run: makes of a row and its reply what its assertions are judged with.
+# The judges of a run: from a row and its reply to everything that its assertions need.
 
 
 @attrs.frozen(kw_only=True)
 class Judges:
-    """What judges the rows of one run."""
+    """Creates the judging of each row of one run."""
 
     steps: Expansion
     scripts: Scripts
-    means: Means
+    means: JudgeServices
     graders: OpenGraders
     read_transform: Callable[[str], OutputTransform]
     scoring: Scoring
     kinds: Kinds = KINDS
     width: int = WIDTH
-    """Assertions of one row that ask outside at once, ≥ 1."""
+    """Maximum number of concurrent assertions of one row that call external services, ≥ 1."""
     short_circuit: bool = False
-    """Whether the first assertion of a row that fails decides."""
+    """True if the first failed assertion of a row decides."""
 
     def of(
         self,
@@ -389,14 +389,14 @@ class Judges:
         latency_ms: float | None,
         workspace: Path | None = None,
     ) -> Judging:
-        """What judges one row.
+        """Return the judging of one row.
 
         Args:
-            graders: The models that judge it, who know what it asked.
-            reply: What was answered.
-            output: What became of that after all transforms.
-            latency_ms: Of the provider's call.
-            workspace: The folder that an agent has worked in; None where there was no agent.
+            graders: Its judges, with its step and prompt.
+            reply: The reply.
+            output: The output after all transforms.
+            latency_ms: The latency of the provider's call.
+            workspace: The folder in which an agent has worked; None without an agent.
 
         Raises:
             GradingError: The output is not JSON data.
@@ -406,7 +406,7 @@ class Judges:
         config = {**entry.config, **asked.options}
         subject = Subject.of(
             output,
-            vars=kept(asked.vars),
+            vars=without_runtime_variables(asked.vars),
             prompt=asked.prompt,
             latency_ms=latency_ms,
             cost=reply.cost,
@@ -422,7 +422,7 @@ class Judges:
 
         async def transform(text: str, judged: Subject) -> Any:
             context = {
-                "vars": kept(asked.vars),
+                "vars": without_runtime_variables(asked.vars),
                 "prompt": {"label": step.column.prompt.label, "raw": asked.prompt},
                 "metadata": dict(reply.metadata),
             }
@@ -441,7 +441,7 @@ class Judges:
         told: Encoded | None = None
 
         def context() -> Encoded:
-            nonlocal told  # made for the first script, and the same for all
+            nonlocal told  # built for the first script, and shared by all
             if told is None:
                 told = row_context(step, asked, reply, output, entry, latency_ms=latency_ms)
             return told
@@ -477,12 +477,12 @@ class Judges:
         return Judging(bench, assertions, step.test.threshold)
 
     def _with_places(self, asked: Asked, workspace: Path) -> Asked:
-        """The same with what an agent is told of places as well: a test's own variables come first."""
+        """Return the prompt with the folder variables that agents get; a test's own variables come first."""
         places = {"suite": str(self.means.directory), "workspace": str(workspace)}
         return attrs.evolve(asked, vars={**places, **asked.vars}, named={**places, **asked.named})
 
     def _rescore(self, step: Step) -> Callable[[Verdict], Awaitable[Verdict]] | None:
-        """The scoring function of a test."""
+        """Return the scoring function of a test."""
         function, threshold = step.test.assert_scoring_function, step.test.threshold
         if function is None:
             return None

@@ -1,6 +1,6 @@
-"""Which lane each provider of a suite uses, and what that lane allows.
+"""The lane of each provider of a suite, and the settings of that lane.
 
-A lane is one real rate-limit scope, so providers with one key, endpoint and model share one, whatever
+A lane is one real rate-limit scope, so providers with the same key, endpoint and model share one, whatever
 their labels. A provider may name an entry of the suite's `lanes` instead.
 """
 
@@ -11,7 +11,7 @@ import attrs
 
 from trioeval.errors import Problem, SuiteError
 from trioeval.kernel import Backoff, LaneSpec
-from trioeval.limits.model import QuotaKey
+from trioeval.limits.model import LimitKey
 from trioeval.providers import ProviderSpec
 from trioeval.providers.programs.entries import AGENT_RUNS
 from trioeval.suite.model import WIDTH, LaneSettings, ProviderEntry, Suite
@@ -22,7 +22,7 @@ B = TypeVar("B", int, float)
 
 
 def lane_names(suite: Suite, specs: Sequence[ProviderSpec]) -> tuple[str, ...]:
-    """The lane of each provider, in the order of `suite.providers`."""
+    """Return the lane of each provider, in the order of `suite.providers`."""
     return tuple(
         _lane_name(suite, entry, spec) for entry, spec in zip(suite.providers, specs, strict=True)
     )
@@ -31,13 +31,13 @@ def lane_names(suite: Suite, specs: Sequence[ProviderSpec]) -> tuple[str, ...]:
 def lane_specs(
     suite: Suite, specs: Sequence[ProviderSpec], *, cap: int | None = None
 ) -> tuple[LaneSpec, ...]:
-    """What each lane of a suite allows; one description a lane.
+    """Return the specification of each lane of a suite.
 
     Args:
         suite: The suite.
         specs: Its providers, in the order of `suite.providers`.
-        cap: Calls in flight that no lane may exceed, ≥ 1; it is also the width of lanes without one
-            of their own.
+        cap: Maximum number of calls in flight for every lane, ≥ 1; also the max concurrency of lanes
+            without their own.
 
     Raises:
         SuiteError: Providers that share a lane give it different settings.
@@ -55,19 +55,19 @@ def lane_specs(
 def lane_rooms(
     suite: Suite, specs: Sequence[ProviderSpec], *, cap: int | None = None
 ) -> dict[str, int]:
-    """Questions that are to be under way at once on each lane whose width nobody says, ≥ 1.
+    """Return the rows that should be in flight at once on each lane without a max concurrency, ≥ 1.
 
-    Those workers would be there for nothing if the lane were as narrow as it is for other tasks, where
-    this is 0. Lanes whose width is said are left out.
+    These workers would be idle if the lane had the default max concurrency of other tasks, for which this
+    is 0. Lanes with a max concurrency are left out.
 
     Args:
         suite: The suite, or one of its tasks.
         specs: Its providers, in the order of `suite.providers`.
-        cap: As for `lane_specs`; with one, the width of every lane is said.
+        cap: As for `lane_specs`; with a cap, every lane has a max concurrency.
     """
     if cap is not None:
         return {}
-    workers = suite.settings.rows_at_once(suite.quota)
+    workers = suite.settings.rows_at_once(suite.limits)
     settings, _ = _lane_settings(suite, specs)
     return {name: workers for name, said in settings.items() if said.max_concurrency is None}
 
@@ -75,7 +75,7 @@ def lane_rooms(
 def _lane_settings(
     suite: Suite, specs: Sequence[ProviderSpec]
 ) -> tuple[dict[str, LaneSettings], list[Problem]]:
-    """What the suite says of each lane, and where it says two things of one."""
+    """Return the settings of each lane, and the problems of lanes with contradictory settings."""
     settings: dict[str, LaneSettings] = {}
     delays: dict[str, float] = {}
     problems: list[Problem] = []
@@ -85,14 +85,12 @@ def _lane_settings(
         if wanted is None and entry.delay is None:
             continue
         if name == AGENT_RUNS:
-            message = (
-                "programs that are agents have no lane of their own: they run in the run slots"
-            )
-            hint = "write maxConcurrentRuns in $.agents: it holds for all of them together"
+            message = "agent programs have no lanes of their own: they run in the run slots"
+            hint = "set maxConcurrentRuns in $.agents: it applies to all of them together"
             problems.append(Problem(f"$.providers[{position}].lane", message, hint))
             continue
         delay = entry.delay if wanted is None or entry.delay is not None else wanted.delay
-        if delay is not None:  # of several the largest: it keeps to all of them
+        if delay is not None:  # the largest one satisfies all of them
             delays[name] = max(delays.get(name, 0), delay)
         if wanted is None:
             continue
@@ -111,25 +109,25 @@ def _lane_settings(
     return found, problems
 
 
-def lane_quotas(suite: Suite, specs: Sequence[ProviderSpec]) -> dict[str, tuple[QuotaKey, ...]]:
-    """The shared limits that the calls of lanes count against, by lane; of lanes without any, nothing."""
+def lane_limits(suite: Suite, specs: Sequence[ProviderSpec]) -> dict[str, tuple[LimitKey, ...]]:
+    """Return the shared limits that calls count against, by lane; lanes without any are left out."""
     found = {}
     for name, entry in zip(lane_names(suite, specs), suite.providers, strict=True):
         settings = suite.lanes[entry.lane] if isinstance(entry.lane, str) else entry.lane
-        if settings is not None and settings.quota:
-            found[name] = settings.quota
+        if settings is not None and settings.limits:
+            found[name] = settings.limits
     return found
 
 
-def merge_lane_quotas(
-    groups: Iterable[Mapping[str, Sequence[QuotaKey]]],
-) -> dict[str, tuple[QuotaKey, ...]]:
-    """Those of several suites that are to share their lanes: calls count against all of them.
+def merge_lane_limits(
+    groups: Iterable[Mapping[str, Sequence[LimitKey]]],
+) -> dict[str, tuple[LimitKey, ...]]:
+    """Merge the shared limits of several suites with shared lanes: calls count against all of them.
 
     Raises:
-        SuiteError: Two of them count something else of the calls of a lane against the same limit.
+        SuiteError: Two suites count different units of a lane's calls against the same limit.
     """
-    merged: dict[str, dict[str, QuotaKey]] = {}
+    merged: dict[str, dict[str, LimitKey]] = {}
     problems: dict[Problem, None] = {}
     for lane, keys in (item for group in groups for item in group.items()):
         for key in keys:
@@ -137,7 +135,7 @@ def merge_lane_quotas(
             if first.unit != key.unit:
                 units = f"{first.unit} of its calls in one place and {key.unit} in another"
                 message = f"lane {lane} counts {units} against {key.key}"
-                hint = "a lane and a limit have one unit: write the same in both"
+                hint = "a lane and a limit have one unit: use the same unit in both places"
                 problems[Problem("$.providers", message, hint)] = None
     if problems:
         raise SuiteError(problems)
@@ -145,7 +143,7 @@ def merge_lane_quotas(
 
 
 def merge_lane_specs(groups: Iterable[Sequence[LaneSpec]]) -> tuple[LaneSpec, ...]:
-    """The lanes of several suites that are to share them; of two widths or rates the smaller one holds."""
+    """Merge the lanes of several suites; the smaller of two widths or rates applies."""
     merged: dict[str, LaneSpec] = {}
     for spec in (spec for group in groups for spec in group):
         merged[spec.name] = _stricter(merged.get(spec.name, spec), spec)
@@ -155,10 +153,10 @@ def merge_lane_specs(groups: Iterable[Sequence[LaneSpec]]) -> tuple[LaneSpec, ..
 def merge_task_lanes(
     tasks: Sequence[tuple[Sequence[LaneSpec], Mapping[str, int]]],
 ) -> tuple[LaneSpec, ...]:
-    """The lanes of the tasks of one suite; a width that none of them says leaves room for all workers.
+    """Merge the lanes of a suite's tasks; a lane without a max concurrency gets room for all workers.
 
     Args:
-        tasks: Of each its lanes, and what `lane_rooms` says of them.
+        tasks: The lanes of each task, and its `lane_rooms`.
     """
     rooms: dict[str, int] = {}
     said: set[str] = set()
@@ -171,12 +169,12 @@ def merge_task_lanes(
 
 
 def _with_room(spec: LaneSpec, rooms: Mapping[str, int]) -> LaneSpec:
-    return attrs.evolve(spec, width=max(spec.width, rooms.get(spec.name, 0)))
+    return attrs.evolve(spec, max_concurrency=max(spec.max_concurrency, rooms.get(spec.name, 0)))
 
 
 def _lane_name(suite: Suite, entry: ProviderEntry, spec: ProviderSpec) -> str:
     if spec.lane_key == AGENT_RUNS:
-        return AGENT_RUNS  # which holds for all of them, and so is no lane of single providers
+        return AGENT_RUNS  # one lane for all of them, so single providers cannot have another
     if isinstance(entry.lane, str):
         return suite.lanes[entry.lane].key or entry.lane
     own = None if entry.lane is None else entry.lane.key
@@ -184,7 +182,7 @@ def _lane_name(suite: Suite, entry: ProviderEntry, spec: ProviderSpec) -> str:
 
 
 def _users(suite: Suite, specs: Sequence[ProviderSpec]) -> dict[str, list[ProviderSpec]]:
-    """The providers of each lane, in the order in which lanes are first named."""
+    """Return the providers of each lane, in the order in which lanes are first named."""
     users: dict[str, list[ProviderSpec]] = {}
     for name, spec in zip(lane_names(suite, specs), specs, strict=True):
         users.setdefault(name, []).append(spec)
@@ -192,7 +190,7 @@ def _users(suite: Suite, specs: Sequence[ProviderSpec]) -> dict[str, list[Provid
 
 
 def _with_retries(settings: LaneSettings, users: Sequence[ProviderSpec]) -> LaneSettings:
-    """The settings of a lane, with the `maxRetries` of its providers where it has none itself."""
+    """Return the settings of a lane, with the `maxRetries` of its providers if it has none itself."""
     if settings.max_retries is not None:
         return settings
     said = [spec.max_retries for spec in users if spec.max_retries is not None]
@@ -201,18 +199,18 @@ def _with_retries(settings: LaneSettings, users: Sequence[ProviderSpec]) -> Lane
 
 def _lane_spec(name: str, settings: LaneSettings, suite: Suite, cap: int | None) -> LaneSpec:
     options = suite.evaluate_options
-    width = settings.max_concurrency
+    max_concurrency = settings.max_concurrency
     if name == AGENT_RUNS:
-        width = suite.run_limits.max_concurrent_runs
-        width = _UNBOUNDED if width == 0 else width
-    if width is None:
-        width = (options.max_concurrency or WIDTH) if cap is None else cap
+        max_concurrency = suite.run_limits.max_concurrent_runs
+        max_concurrency = _UNBOUNDED if max_concurrency == 0 else max_concurrency
+    if max_concurrency is None:
+        max_concurrency = (options.max_concurrency or WIDTH) if cap is None else cap
     elif cap is not None:
-        width = min(width, cap)
+        max_concurrency = min(max_concurrency, cap)
     delay = options.delay if settings.delay is None else settings.delay
     return LaneSpec(
         name,
-        width,
+        max_concurrency,
         rpm=settings.rpm,
         burst=settings.burst,
         tpm=settings.tpm,
@@ -229,7 +227,7 @@ def _lane_spec(name: str, settings: LaneSettings, suite: Suite, cap: int | None)
 def _stricter(one: LaneSpec, other: LaneSpec) -> LaneSpec:
     return attrs.evolve(
         one,
-        width=min(one.width, other.width),
+        max_concurrency=min(one.max_concurrency, other.max_concurrency),
         rpm=_smaller(one.rpm, other.rpm),
         burst=min(one.burst, other.burst),
         tpm=_smaller(one.tpm, other.tpm),
@@ -243,11 +241,11 @@ def _stricter(one: LaneSpec, other: LaneSpec) -> LaneSpec:
 
 
 def _backoff(delay: float) -> Backoff:
-    """That of a lane whose first repetition waits for so many seconds at most."""
+    """Return the back-off of a lane whose first retry waits for at most this many seconds."""
     usual = Backoff()
     return Backoff(base=delay, cap=max(usual.cap, delay))
 
 
 def _smaller(one: B | None, other: B | None) -> B | None:
-    """The smaller of two bounds, of which None is none."""
+    """Return the smaller of two bounds; None means unbounded."""
     return min((bound for bound in (one, other) if bound is not None), default=None)

@@ -1,8 +1,8 @@
-"""What calls reserve before they are made: tokens and money, from bounds and from what was seen.
+"""Reservations of calls: tokens and money, from bounds and from experience.
 
-Where a run has a budget, or a lane counts against a shared limit of tokens or money, bounds are reserved, so
-that those hold whatever providers answer. Otherwise only the pace of a lane follows from a reservation, and
-each lane learns which share of the bounds its calls really use.
+If a run has a budget, or a lane counts against a shared limit of tokens or money, the bounds are reserved, so
+that these hold whatever providers reply. Otherwise a reservation only affects the pace of a lane, and each
+lane learns which share of the bounds its calls really use.
 """
 
 import json
@@ -13,10 +13,10 @@ from typing import Any
 
 import attrs
 
-from trioeval.errors import Problem, QuotaError
+from trioeval.errors import LimitError, Problem
 from trioeval.grading import quote
 from trioeval.limits.backend import requirements_of
-from trioeval.limits.model import QuotaKey
+from trioeval.limits.model import LimitKey
 from trioeval.providers import Metering, ProviderSpec, Reply, Usage
 from trioeval.providers.metering import most_money
 from trioeval.rates import LearntShare
@@ -24,14 +24,14 @@ from trioeval.suite.limit_form import known_limits
 from trioeval.suite.model import Suite
 
 CHARACTERS_A_TOKEN = 4
-"""Of a text whose tokens nobody counted."""
+"""Used for texts without a token count."""
 
 _NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
 
 
 @attrs.frozen
-class Estimate:
-    """What one call may use."""
+class CallEstimate:
+    """The estimated usage of one call."""
 
     tokens: int
     money: float
@@ -42,7 +42,7 @@ class Estimate:
 
 @attrs.define
 class _Shares:
-    """What a lane has learnt."""
+    """The learned shares of a lane."""
 
     prompt: LearntShare = attrs.field(factory=LearntShare)
     reply: LearntShare = attrs.field(factory=LearntShare)
@@ -50,18 +50,17 @@ class _Shares:
 
 @attrs.define(eq=False)
 class Meter:
-    """Estimates the calls of a run, and learns from their replies.
+    """Estimates the usage of a run's calls, and learns from their replies.
 
     Args:
-        metering: What is known of each provider.
+        metering: The metering of each provider.
         lanes: The lane of each provider, in the same order.
-        bounds_only: Whether a budget has to hold.
-        bounded_lanes: Lanes on which a shared limit has to hold.
-        ceiling: Tokens that a question may use, ≥ 1: at a shared limit, no reply is taken to have more. It
-            cuts no reply, so it makes what a budget reserves no smaller. None bounds nothing.
-        guess: Tokens that replies are taken to have at most where nothing bounds them; None takes what
-            providers guess.
-        bounds_money: Whether a budget of money has to hold.
+        bounds_only: Whether a budget must hold.
+        bounded_lanes: Lanes on which a shared limit must hold.
+        ceiling: Tokens that a question may use, ≥ 1: at a shared limit, no reply is assumed to be longer. It
+            does not shorten replies, so it does not reduce the reservation of a budget. None means no limit.
+        guess: Assumed maximum tokens of replies without a bound; None uses the providers' guesses.
+        bounds_money: Whether a budget of money must hold.
     """
 
     metering: Sequence[Metering]
@@ -77,13 +76,13 @@ class Meter:
 
     def estimate(
         self, provider: int, prompt: str, options: Mapping[str, Any] = _NO_OPTIONS
-    ) -> Estimate:
-        """What a call may use.
+    ) -> CallEstimate:
+        """Return the estimated usage of a call.
 
         Args:
-            provider: The position of who is called.
-            prompt: What is asked.
-            options: Keys of the provider's config that are different for this call, such as tools.
+            provider: The index of the provider.
+            prompt: The prompt.
+            options: Keys of the provider's config that are overridden for this call, such as tools.
         """
         known = self.metering[provider]
         prompt_bound, reply_bound = known.overhead + known.count(prompt), self._longest(known)
@@ -91,13 +90,13 @@ class Meter:
             prompt_bound += known.count(json.dumps(options, ensure_ascii=False, default=str))
         money = most_money(known, prompt_bound, reply_bound)
         if self.bounds_only or self.lanes[provider] in self.bounded_lanes:
-            return Estimate(prompt_bound + reply_bound, money, prompt_bound, reply_bound)
+            return CallEstimate(prompt_bound + reply_bound, money, prompt_bound, reply_bound)
         shares = self._shares[self.lanes[provider]]
         tokens = shares.prompt.expected(prompt_bound) + shares.reply.expected(reply_bound)
-        return Estimate(tokens, money, prompt_bound, reply_bound)
+        return CallEstimate(tokens, money, prompt_bound, reply_bound)
 
     def _longest(self, known: Metering) -> int:
-        """The tokens of a reply, at most."""
+        """Return the maximum tokens of a reply."""
         bound = known.longest_reply
         if not known.is_bounded:
             guesses = [one for one in (self.ceiling, self.guess) if one is not None]
@@ -106,8 +105,8 @@ class Meter:
             return bound
         return min(bound, self.ceiling)
 
-    def learn(self, provider: int, estimate: Estimate, usage: Usage) -> None:
-        """So much was used by the call of which this was estimated."""
+    def learn(self, provider: int, estimate: CallEstimate, usage: Usage) -> None:
+        """Learn from the actual usage of a call with this estimate."""
         shares = self._shares[self.lanes[provider]]
         if usage.prompt is not None:
             shares.prompt.learn(estimate.prompt_bound, usage.prompt)
@@ -115,23 +114,23 @@ class Meter:
             shares.reply.learn(estimate.reply_bound, usage.completion)
 
 
-def with_bounds(error: QuotaError, estimate: Estimate) -> QuotaError:
-    """Why a call is never allowed, with what it is taken to use at most where that is the reason.
+def with_bounds(error: LimitError, estimate: CallEstimate) -> LimitError:
+    """Return the error of a call that is never allowed, with its assumed maximum usage if that is the reason.
 
     Args:
-        error: Of a call on a lane whose limits count tokens or money.
-        estimate: Of the same call.
+        error: The error of a call on a lane whose limits count tokens or money.
+        estimate: The estimate of the same call.
     """
     if error.reason not in {"exceeds_capacity", "budget_exhausted"}:
         return error
     prompt, reply = estimate.prompt_bound, estimate.reply_bound
     bounds = f"its prompt may have {prompt:,} tokens and its reply {reply:,}"
-    hint = "a smaller max_tokens, budget.maxTokens or maxOutputTokens makes that less"
-    return QuotaError(error.reason, f"{error.message}; {bounds}: {hint}", keys=error.keys)
+    hint = "reduce max_tokens, budget.maxTokens or maxOutputTokens"
+    return LimitError(error.reason, f"{error.message}; {bounds}: {hint}", keys=error.keys)
 
 
 def counted_tokens(prompt: str, reply: Reply) -> int:
-    """All tokens of a call, estimated where its provider does not tell them.
+    """Return all tokens of a call, estimated if its provider does not report them.
 
     Example:
         >>> counted_tokens("12345", Reply(output="678"))
@@ -146,7 +145,7 @@ def counted_tokens(prompt: str, reply: Reply) -> int:
 
 
 def estimate_tokens(*texts: Any) -> int:
-    """About how many tokens some texts have that nobody counted.
+    """Return the approximate number of tokens of texts.
 
     Example:
         >>> estimate_tokens("12345", "678")
@@ -156,7 +155,7 @@ def estimate_tokens(*texts: Any) -> int:
     return -(-characters // CHARACTERS_A_TOKEN)
 
 
-# What the calls of a task reserve before they are made, and which of them no limit could ever allow.
+# The reservations of a task's calls, and the calls that no limit could ever allow.
 
 
 _COUNTED = frozenset({"tokens", "cost_micro"})
@@ -166,23 +165,23 @@ def meter_of(
     suite: Suite,
     metering: Sequence[Metering],
     lanes: Sequence[str],
-    quotas: Mapping[str, tuple[QuotaKey, ...]],
+    lane_limits: Mapping[str, tuple[LimitKey, ...]],
 ) -> Meter:
-    """What estimates the calls of a task.
+    """Return the meter of a task.
 
     Args:
         suite: The task.
-        metering: What is known of each provider, judges among them.
+        metering: The metering of each provider, including judges.
         lanes: The lane of each.
-        quotas: The shared limits that calls count against, by lane.
+        lane_limits: The shared limits that calls count against, by lane.
     """
-    settings, budget = suite.quota, suite.evaluate_options.budget
+    settings, budget = suite.limits, suite.evaluate_options.budget
     return Meter(
         metering,
         lanes,
         bounds_only=budget is not None,
         bounded_lanes=frozenset(
-            lane for lane, keys in quotas.items() if any(key.unit in _COUNTED for key in keys)
+            lane for lane, keys in lane_limits.items() if any(key.unit in _COUNTED for key in keys)
         ),
         ceiling=suite.settings.row_tokens,
         guess=None if settings is None else settings.max_output_tokens,
@@ -194,35 +193,35 @@ def impossible_calls(
     suite: Suite,
     specs: Sequence[ProviderSpec],
     lanes: Sequence[str],
-    quotas: Mapping[str, tuple[QuotaKey, ...]],
+    lane_limits: Mapping[str, tuple[LimitKey, ...]],
 ) -> Iterator[Problem]:
-    """Warnings of providers that are taken to answer more than a limit in memory ever has.
+    """Yield warnings for providers whose assumed replies exceed the capacity of a limit in memory.
 
-    Each of their calls would fail, whatever it asks.
+    Each of their calls would fail, whatever its prompt.
 
     Args:
         suite: The task.
-        specs: Its providers, judges among them.
+        specs: Its providers, including judges.
         lanes: The lane of each.
-        quotas: The shared limits that calls count against, by lane.
+        lane_limits: The shared limits that calls count against, by lane.
     """
-    settings = suite.quota
-    if settings is None or settings.backend != "memory" or not quotas:
+    settings = suite.limits
+    if settings is None or settings.backend != "memory" or not lane_limits:
         return
     limits = known_limits(settings) or {}
-    meter = meter_of(suite, [spec.metering for spec in specs], lanes, quotas)
+    meter = meter_of(suite, [spec.metering for spec in specs], lanes, lane_limits)
     for place, (spec, lane) in enumerate(zip(specs, lanes, strict=True)):
         estimate = meter.estimate(place, "")
-        keys = [one for one in quotas.get(lane, ()) if one.unit in _COUNTED]
+        keys = [one for one in lane_limits.get(lane, ()) if one.unit in _COUNTED]
         for need in requirements_of(keys, estimate.tokens, estimate.money):
             limit = limits.get(need.key)
             if limit is None or need.amount <= limit.capacity:
                 continue
             yield Problem(
                 f"$.providers[{place}]",
-                f"a reply of {spec.name} is taken to have {estimate.reply_bound:,} tokens at most, so a "
-                f"call takes {need.amount:,} of {quote(need.key)}, which never has more than "
-                f"{limit.capacity:,}: all of them will fail",
+                f"a reply of {spec.name} may have up to {estimate.reply_bound:,} tokens, so a "
+                f"call needs {need.amount:,} of {quote(need.key)}, which never has more than "
+                f"{limit.capacity:,}: all of its calls will fail",
                 _hint(suite, spec),
             )
 
@@ -230,7 +229,7 @@ def impossible_calls(
 def _hint(suite: Suite, spec: ProviderSpec) -> str:
     if spec.metering.is_bounded:
         return "allow shorter replies in its config, for example by max_tokens"
-    said = "maxOutputTokens of $.quota"
+    said = "maxOutputTokens of $.limits"
     if suite.settings.row_tokens is not None:
         said = "budget.maxTokens of the questions"
-    return f"{said} says so, because nothing bounds its replies: bound them, or make that smaller"
+    return f"{said} sets that number, because its replies have no bound: add a bound, or reduce it"

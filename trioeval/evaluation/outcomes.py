@@ -1,4 +1,4 @@
-"""How jobs end, in the words of rows."""
+"""The outcomes of jobs in terms of rows."""
 
 from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias, TypeVar
@@ -18,25 +18,25 @@ from trioeval.grading import Verdict
 from trioeval.kernel import Blocked, Cut, Done, Failed, Interrupted, NotRun, Outcome, TimedOut
 from trioeval.suite.dependencies import Lacking
 
-# Rows that are left for another time, although their jobs were started.
+# Rows to retry later although their jobs had started.
 #
-# Where the run's own budget refused a call nothing failed: what was allowed to be used is used up, and the
-# row is left like those that were never begun. A call that is larger than the whole budget is another matter.
-# It fails, because it would fail again.
+# If the run's own budget refused a call, nothing failed: the budget is used up, and the row is left like
+# those that never started. A single call that exceeds the whole budget is different: it fails, because it
+# would fail again.
 #
-# A job that a stop withdrew while it waited for its first permit has asked for nothing either.
+# A job that a stop withdrew while it waited for its first permit has made no call either.
 
 
 V = TypeVar("V")
 
 
 class StoppedError(Exception):
-    """Raised by the body of a job between two of its calls, to leave its row; nobody sees it.
+    """Raised by the body of a job between two of its calls, to leave its row; never reported to the user.
 
-    What was asked for is known as a reply: other calls of such a job have come to nothing.
+    Completed calls of such a job are known as replies: its other calls had no result.
 
     Args:
-        cut: Why the row is left.
+        cut: The reason for leaving the row.
     """
 
     def __init__(self, cut: Cut = Cut.STOP) -> None:
@@ -45,7 +45,7 @@ class StoppedError(Exception):
 
 
 def cut_by(error: BaseException) -> Cut | None:
-    """Why the row of a job that raised this is left for another time; None if it is not.
+    """Return the reason why the row of a job with this exception is left for later; None if it is not.
 
     Example:
         >>> cut_by(StoppedError())
@@ -61,7 +61,7 @@ def cut_by(error: BaseException) -> Cut | None:
 
 
 def refusal_in(error: BaseException) -> BudgetError | None:
-    """What the budget said, if an error is that, or comes from that; None if it is not."""
+    """Return the refusal of the budget that an error is or was caused by; None without one."""
     left, seen = [error], set[int]()
     while left:
         for one in leaves(left.pop()):
@@ -74,14 +74,14 @@ def refusal_in(error: BaseException) -> BudgetError | None:
 
 
 def as_refused(outcome: Outcome[V], *, begun: bool) -> Outcome[V]:
-    """How a job ended, where a failure that the budget is the cause of is none, and a job withdrawn not run.
+    """Return an outcome, with failures that the budget caused and withdrawn jobs as not run or interrupted.
 
     Args:
-        outcome: As the kernel has it.
-        begun: Whether there is a reply already, wherever it came from.
+        outcome: The kernel's outcome.
+        begun: Whether there is a reply already, from any source.
 
     Returns:
-        `NotRun` if nothing has been asked; `Interrupted` if something has; anything else as it is.
+        `NotRun` if no call was made; `Interrupted` if there was one; any other outcome unchanged.
     """
     paid = begun or (isinstance(outcome, Interrupted | Failed) and outcome.calls > 0)
     if isinstance(outcome, Interrupted) and outcome.cut is Cut.STOP and not paid:
@@ -97,14 +97,14 @@ def as_refused(outcome: Outcome[V], *, begun: bool) -> Outcome[V]:
 
 
 def cut_off(failed: Failed, cut: Cut) -> Interrupted:
-    """A job that failed as one that was cut off."""
+    """Return a failed job's outcome as interrupted."""
     times = (failed.started_at, failed.finished_at, failed.waited)
     return Interrupted(failed.index, *times, failed.calls, cut)
 
 
 TaskEnd: TypeAlias = Literal["complete", "incomplete", "cut"]
-"""How a task ended: everything of it is there; something is missing; or only what was left for another time
-is, because the budget of the run is used up."""
+"""The end of a task: all of it is done; something is missing; or only rows are missing that are left for
+later because the budget of the run is used up."""
 
 NAMES: Mapping[type, str] = {
     Done: "done",
@@ -126,28 +126,28 @@ _CUTS = {
 
 
 def name_of(outcome: Outcome[Any]) -> str:
-    """How a job ended, in a word. One that found out itself that it may not begin is blocked."""
+    """Return the name of an outcome. A job that found out itself that it may not start is blocked."""
     if isinstance(outcome, Failed) and isinstance(outcome.error, BlockedError):
         return NAMES[Blocked]
     return NAMES[type(outcome)]
 
 
 def provider_failure(outcome: Outcome[Any]) -> ProviderError | None:
-    """How the provider failed; None if it did not."""
+    """Return the provider's failure; None without one."""
     if isinstance(outcome, Failed) and isinstance(outcome.error, ProviderError):
         return outcome.error
     return None
 
 
 def grading_details(outcome: Outcome[Verdict]) -> Mapping[str, Any]:
-    """What else is known of why a row could not be judged."""
+    """Return additional data about a row that could not be judged."""
     if isinstance(outcome, Failed) and isinstance(outcome.error, GradingError):
         return outcome.error.metadata
     return {}
 
 
-def lacking_task(row: Row, lacking: Lacking) -> Row:
-    """A row of a task that never began, because another task is not complete."""
+def with_lacking_task(row: Row, lacking: Lacking) -> Row:
+    """Return a row of a task that never started, because another task is not complete."""
     kind: type = Blocked
     why, cut = f"blocked by task {lacking.by}", None
     if lacking.how == "fail":
@@ -162,12 +162,12 @@ def lacking_task(row: Row, lacking: Lacking) -> Row:
 
 
 def cut_of(outcome: Outcome[Any]) -> Cut | None:
-    """What kept a job from running to its end; None if nothing did."""
+    """Return the reason why a job did not run to its end; None if it did."""
     return outcome.cut if isinstance(outcome, NotRun | Interrupted) else None
 
 
 def explain(outcome: Outcome[Verdict]) -> str | None:
-    """Why there is no verdict, or why it is not a pass."""
+    """Return the reason why there is no verdict, or why it is not a pass."""
     match outcome:
         case Done():
             return None if outcome.value.passed else outcome.value.reason

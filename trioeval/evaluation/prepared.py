@@ -8,10 +8,10 @@ import attrs
 from trioeval.documents.files import Around
 from trioeval.errors import Problem
 from trioeval.evaluation.graders import Graders
-from trioeval.evaluation.hooks import may_store
-from trioeval.evaluation.registers import ByCells, FindAccess, OneByOne, Sharing
+from trioeval.evaluation.hooks import may_set_register
+from trioeval.evaluation.registers import CellReadiness, FindAccess, SerialReadiness, Sharing
 from trioeval.kernel import LaneSpec, Readiness
-from trioeval.limits.model import QuotaKey
+from trioeval.limits.model import LimitKey
 from trioeval.providers import ProviderSpec
 from trioeval.providers.http.wire import TlsSettings
 from trioeval.suite.dependencies import FailedDependency
@@ -23,54 +23,54 @@ from trioeval.templates import Templates
 
 @attrs.frozen(kw_only=True)
 class PreparedSuite:
-    """A suite whose providers are known to be right; nothing is open yet."""
+    """A suite with checked providers; nothing is open yet."""
 
     suite: Suite
     steps: Expansion = attrs.field(repr=False)
-    """What it expands to."""
+    """Its expansion."""
     specs: tuple[ProviderSpec, ...]
-    """In the order of `steps.providers`, and behind them those of `graders.entries`."""
+    """In the order of `steps.providers`, followed by those of `graders.entries`."""
     lane_names: tuple[str, ...]
     """The lane of each, in the same order."""
     graders: Graders = attrs.field(factory=Graders)
-    """Who judges."""
+    """The judges."""
     lane_specs: tuple[LaneSpec, ...]
-    """The lanes that it uses, with the limits that it gives them."""
+    """The lanes that it uses, with their settings."""
     lane_rooms: Mapping[str, int] = attrs.field(factory=dict)
-    """Of those whose width it does not say, the questions that are to be under way there at once."""
-    lane_quotas: Mapping[str, tuple[QuotaKey, ...]] = attrs.field(factory=dict)
-    """The limits shared with others that calls count against, by lane."""
+    """The rows that should be in flight at once on lanes without a max concurrency."""
+    lane_limits: Mapping[str, tuple[LimitKey, ...]] = attrs.field(factory=dict)
+    """The shared limits that calls count against, by lane."""
     templates: Templates = attrs.field(repr=False)
     around: Around = attrs.field(repr=False)
     sharing: Sharing
-    """What its steps leave for each other."""
+    """The data that its steps leave for each other."""
     trust: TlsSettings = attrs.field(factory=TlsSettings)
-    """How servers are trusted of which no config says anything."""
+    """Default TLS settings, for providers without their own."""
     hosts: frozenset[str] | None = None
-    """The only hosts that it asks, if it is not trusted."""
+    """The only hosts that it calls, if it is not trusted."""
     unknown: tuple[str, ...] = ()
-    """What only a run will show, where no code was to run when it was prepared."""
+    """Facts that only a run will show, if no code could run when it was prepared."""
     one_by_one: bool = False
-    """Whether its steps run one after another, whatever they share."""
+    """True if its steps run one after another, whatever they share."""
     has_own_providers: bool = False
-    """Whether callables of the program stand for providers, which no file can name."""
+    """True if some providers are callables of the program, which no file can name."""
     extensions: tuple[Extension, ...] = ()
-    """What is told of its rows, and of its end."""
+    """Called for its rows, and at its end."""
     warnings: tuple[Problem, ...] = ()
-    """What is odd about it but no mistake."""
+    """Problems that are not errors."""
     tasks: tuple["PreparedTask", ...] = ()
-    """What it consists of, if that is several things; all steps are theirs then."""
+    """Its tasks, if it has several; all steps belong to them then."""
     opened: object = attrs.field(default=None, repr=False)
-    """Files that a task type has opened before the run, as only that type reads them; None if it has not."""
+    """Files that a task type has opened before the run, in that type's own format; None without any."""
 
     @property
     def parts(self) -> tuple["PreparedTask", ...]:
-        """Its tasks; a suite without them is one task without a name."""
+        """Its tasks; a suite without them is one unnamed task."""
         return self.tasks or (PreparedTask(prepared=self),)
 
     @property
     def size(self) -> int:
-        """Rows of all of its tasks, as far as they are known."""
+        """The known number of rows of all of its tasks."""
         return sum(part.rows or 0 for part in self.parts)
 
     @property
@@ -85,7 +85,7 @@ class PreparedSuite:
 
     @property
     def access(self) -> FindAccess:
-        """What its steps may read of what others leave, and what they leave themselves."""
+        """Finds the shared data that its steps read, and that they leave themselves."""
         opaque = (place for place, spec in enumerate(self.specs) if not spec.ignores_variables)
         return FindAccess(
             self.steps, self.sharing, self.templates, self.provider_names, frozenset(opaque)
@@ -93,16 +93,16 @@ class PreparedSuite:
 
     @property
     def in_order(self) -> bool:
-        """Whether its steps run one after another."""
+        """True if its steps run one after another."""
         return self.why_in_order is not None
 
     @property
     def why_in_order(self) -> str | None:
-        """Why its steps run one after another, in words; None if they do not."""
+        """The reason why its steps run one after another, as text; None if they do not."""
         sharing, mode = self.sharing, self.suite.evaluate_options.serialize
         if self.one_by_one:
             return "a delay is set"
-        # A hook may change what a test reads, which is not known before.
+        # A hook may change what a test reads, and that is not known before.
         is_hooked = bool(self.extensions)
         if sharing.conversations and (is_hooked or mode not in {"conversation", "auto"}):
             speaking = [
@@ -117,21 +117,21 @@ class PreparedSuite:
             return f"{several.format(', '.join(speaking))} _conversation"
         if sharing.registers and (is_hooked or mode not in {"register", "auto"}):
             return f"tests use storeOutputAs ({', '.join(sorted(sharing.registers))})"
-        if any(map(may_store, self.extensions)):
-            return "an extension may change what rows leave for each other"
+        if any(map(may_set_register, self.extensions)):
+            return "an extension may change what rows store for each other"
         return None
 
     @property
     def order(self) -> Callable[[], Readiness] | None:
-        """What decides which steps may start; None if all of them may at once."""
+        """Decides which steps may start; None if all of them may at once."""
         steps = self.steps
         serial = steps.serial_indices
         if self.in_order:
-            return lambda: OneByOne.of(len(steps), serial)
+            return lambda: SerialReadiness.of(len(steps), serial)
         if not self.sharing.any:
             return None
         access = self.access
-        return lambda: ByCells.of(len(steps), serial, access)
+        return lambda: CellReadiness.of(len(steps), serial, access)
 
 
 @attrs.frozen(kw_only=True)
@@ -139,22 +139,22 @@ class PreparedTask:
     """One of the tasks of a prepared suite."""
 
     id: str | None = None
-    """None for a suite that has no tasks but is one."""
+    """None if the suite is a single task."""
     place: int | None = None
-    """Its place among the tasks of the file."""
+    """Its index among the tasks of the file."""
     depends_on: tuple[str, ...] = ()
-    """Ids of the tasks that come first."""
+    """Ids of the tasks that must run before it."""
     when_failed: FailedDependency = "skip"
-    """What becomes of it when one of those is not complete."""
+    """The action if one of those is not complete."""
     prepared: PreparedSuite
     settle: Callable[[Sequence[Mapping[str, Any]]], PreparedSuite] | None = attrs.field(
         default=None, eq=False, repr=False
     )
-    """Prepares it with the rows that its tests are, which another task leaves; `prepared` has one test in
-    place of them. Raises what `prepare` raises, and `InputError`. None where its tests are known."""
+    """Prepares it with its tests when they are another task's rows; `prepared` has one placeholder test
+    until then. Raises the exceptions of `prepare`, and `InputError`. None if its tests are known."""
 
     @property
     def rows(self) -> int | None:
-        """How many rows it has; None where that is not known yet, and of a dataset."""
+        """The number of rows; None if it is not known yet, and for a dataset."""
         is_known = self.settle is None and self.prepared.suite.settings.type != "columns"
         return len(self.prepared.steps) if is_known else None

@@ -1,6 +1,6 @@
-"""What stands between a test and a provider: variables, prompts, transforms, and what rows leave each other.
+"""The steps between a test and a provider: variables, prompts, transforms, and data that rows share.
 
-Everything here is the row's own work: it holds no slot of any lane.
+Everything here is part of the row's own work: it holds no slot of any lane.
 """
 
 import copy
@@ -28,17 +28,17 @@ from trioeval.suite.sources.values import JAVASCRIPT, VARIABLE_NAMES, load_file_
 from trioeval.templates import Templates
 from trioeval.text import Verbatim, from_model, verbatim
 
-# Prompts that a program of the user's makes when a row runs.
+# Prompts that the user's programs create when a row runs.
 
 
 @attrs.frozen
-class MadePrompt:
-    """What a function made for one row."""
+class GeneratedPrompt:
+    """The result of a prompt function for one row."""
 
     raw: str
-    """A template, as the text of any other prompt; a list of messages as JSON."""
+    """A template, like the text of any other prompt; a list of messages as JSON."""
     config: Mapping[str, Any]
-    """That of the prompt, and over it what the function says."""
+    """The config of the prompt, updated by the function's."""
 
 
 async def render_function(
@@ -47,36 +47,36 @@ async def render_function(
     provider: Mapping[str, Any],
     scripts: Scripts,
     limit: float = LIMIT,
-) -> MadePrompt:
-    """The text of a prompt that has a function. Always a checkpoint.
+) -> GeneratedPrompt:
+    """Return the text of a prompt that has a function. Always a checkpoint.
 
     Args:
-        prompt: One with a function.
-        variables: Those of the row.
+        prompt: A prompt with a function.
+        variables: The variables of the row.
         provider: Its `id`, and its `label` if it has one.
-        scripts: What runs the function.
-        limit: Seconds that it may take, > 0; a `timeout` in the config of the prompt, in milliseconds, is
-            for programs and wins.
+        scripts: Runs the function.
+        limit: Timeout in seconds, > 0; a `timeout` in the config of the prompt, in milliseconds, is
+            for programs and takes precedence.
 
     Raises:
-        ScriptError: It failed, took longer, or gave nothing that could be a prompt.
+        ScriptError: It failed, timed out, or returned something that cannot be a prompt.
     """
     if prompt.function is None:
-        msg = "a prompt without a function was to be made by one; please report this"
+        msg = "render_function was called for a prompt without a function; please report this"
         raise RuntimeError(msg)
     named = {key: value for key, value in provider.items() if value is not None}
     seen = plain({"vars": dict(variables), "provider": named, "config": dict(prompt.config)})
     value = await _made(prompt.function, seen, scripts, limit)
     match value:
         case str():
-            return MadePrompt(value, prompt.config)
+            return GeneratedPrompt(value, prompt.config)
         case {"prompt": made}:
             config = value.get("config") or {}
             if not isinstance(config, Mapping):
                 raise ScriptError(f"{_name(prompt.function)}: config must be an object")
-            return MadePrompt(output_text(made), {**prompt.config, **config})
+            return GeneratedPrompt(output_text(made), {**prompt.config, **config})
         case dict() | list():
-            return MadePrompt(output_text(value), prompt.config)
+            return GeneratedPrompt(output_text(value), prompt.config)
         case _:
             what = f"must return text, messages, or an object with prompt, got {json.dumps(value)}"
             raise ScriptError(f"{_name(prompt.function)} {what}")
@@ -102,66 +102,66 @@ def _name(function: PromptFunction) -> str:
     return f"{named}:{function.function}" if function.function else named
 
 
-# The variables of a row when it runs: those of its test, from files where they say so, and what others left.
+# The variables of a running row: those of its test, partly read from files, and those that other rows left.
 #
-# In this order, so that what comes later wins: the test's own, the conversation, the registers, and what the
-# run itself tells. What models answered is data (see `history`), and so are rows of a dataset: neither names
-# a file that is read, and neither is a template.
+# In order of increasing precedence: the test's own, the conversation, the registers, and runtime variables.
+# Replies of models are data (see `history`), and so are rows of a dataset: neither names a file to be read,
+# and neither is a template.
 #
-# A row gets the registers that it may look at. Where rows run in order anyway nothing is gained by leaving
-# out the others, so it gets those as well, unless they are many: a thousand rows with a register each would
-# show each other half a million.
+# A row gets the registers that its texts name. Where rows run in order anyway, hiding the others gains
+# nothing, so it gets those as well, unless there are many: a thousand rows with a register each would pass
+# half a million values between them.
 
 
 _GET_VAR = "get_var"
-_FEW = 64  # registers that a row may get without looking at them
+_FEW = 64  # maximum number of registers for a row that does not name them
 
 
 @attrs.frozen(kw_only=True)
-class Found:
+class RowVariables:
     """The variables of a row, not rendered."""
 
     own: Mapping[str, Any]
-    """Those of its test, and its conversation."""
+    """The variables of its test, and its conversation."""
     seen: Mapping[str, Any]
-    """The registers that it may look at."""
+    """The registers that its texts may name."""
     others: Mapping[str, Any]
-    """Registers that it is given though it does not name them."""
+    """Registers that it is given although it does not name them."""
     runtime: Mapping[str, Any]
-    """What the run tells."""
+    """The runtime variables."""
 
     @property
     def named(self) -> dict[str, Any]:
-        """What the row needs."""
+        """The variables that the row needs."""
         return {**self.own, **self.seen, **self.runtime}
 
     @property
     def everything(self) -> dict[str, Any]:
-        """All of it."""
+        """All variables."""
         return {**self.own, **self.seen, **self.others, **self.runtime}
 
 
 @attrs.frozen(kw_only=True)
 class Variables:
-    """Finds the variables of rows."""
+    """Source of the variables of rows."""
 
     around: Around
     scripts: Scripts
     history: History
     sharing: Sharing
     visible: Callable[[Step, Mapping[str, Any]], Mapping[str, Any]]
-    """Those of some registers that a row may look at; it is not concerned by what is in others."""
+    """Returns the registers that a row's texts may name; the row does not depend on the others."""
     in_order: bool
-    """Whether rows run one after another."""
+    """True if rows run one after another."""
     provider_names: Sequence[str]
-    """Label or id of each provider of the suite."""
+    """The label or id of each provider of the suite."""
     run_id: str | None = None
 
-    async def of(self, step: Step) -> Found:
-        """The variables of a row. A checkpoint if a file is read.
+    async def of(self, step: Step) -> RowVariables:
+        """Return the variables of a row. A checkpoint if a file is read.
 
         Raises:
-            InputError: A file cannot be read, or its function gives no text.
+            InputError: A file cannot be read, or its function returns no text.
             ScriptError: Its function failed.
         """
         found = self._plain(step)
@@ -169,12 +169,12 @@ class Variables:
             found[name] = await self._from_file(name, step.vars[name], step, found)
         return self._beside(step, found)
 
-    def now(self, step: Step) -> Found | None:
-        """The same without waiting; None if a file has to be read."""
+    def now(self, step: Step) -> RowVariables | None:
+        """Return the variables of a row without waiting; None if a file must be read."""
         return None if _files_of(step) else self._beside(step, self._plain(step))
 
     def _plain(self, step: Step) -> dict[str, Any]:
-        """The variables of its test, where files are as they are named."""
+        """Return the variables of its test, with unread file references."""
         found = {
             name: copy.deepcopy(value) if isinstance(value, dict | list) else value
             for name, value in step.vars.items()
@@ -186,8 +186,8 @@ class Variables:
                 found[name] = verbatim(value)
         return found
 
-    def _beside(self, step: Step, found: dict[str, Any]) -> Found:
-        """All variables of a row, of which its own are found."""
+    def _beside(self, step: Step, found: dict[str, Any]) -> RowVariables:
+        """Return all variables of a row, given its own."""
         if step.prompt_idx in self.sharing.conversations and not (
             step.test.options.disable_conversation_var
         ):
@@ -197,23 +197,23 @@ class Variables:
         others: Mapping[str, Any] = {}
         if self.in_order and len(registers) <= _FEW:
             others = {name: value for name, value in registers.items() if name not in seen}
-        return Found(own=found, seen=seen, others=others, runtime=self.runtime(step))
+        return RowVariables(own=found, seen=seen, others=others, runtime=self.runtime(step))
 
     def runtime(self, step: Step) -> dict[str, Any]:
-        """What the run tells of a step, for templates and providers; rows do not keep it."""
+        """Return the runtime variables of a step, for templates and providers; rows do not store them."""
         number = f"test-{step.test_idx}-prompt-{step.prompt_idx}-repeat-{step.repeat_index}"
         own = {} if self.run_id is None else {"__evalId": self.run_id}
         return {**own, "__evalStepId": number, "__repeatIndex": step.repeat_index}
 
     def conversation(self, step: Step) -> Any:
-        """Which conversation a step is a turn of."""
+        """Return the conversation that a step is a turn of."""
         return conversation_of(step, self.provider_names[step.column.provider_index])
 
     async def _from_file(
         self, name: str, reference: str, step: Step, variables: Mapping[str, Any]
     ) -> str:
         try:
-            # Whoever made the value: a hook is not asked when the suite is loaded.
+            # A hook may have made the value, so it cannot be checked when the suite is loaded.
             path = self.around.file(reference)
             suffix = path.suffix.lower()
             if suffix != ".py" and suffix not in JAVASCRIPT:
@@ -231,7 +231,7 @@ class Variables:
 
 
 def _files_of(step: Step) -> Sequence[str]:
-    """The variables of a row that name files which are read."""
+    """Return the variables of a row that reference files."""
     if step.test.is_data:
         return ()
     named = (name for name, value in step.vars.items() if names_file(value))
@@ -239,10 +239,10 @@ def _files_of(step: Step) -> Sequence[str]:
 
 
 def _output(answer: Any, name: str, function: str) -> str:
-    """What the function of a file gives, if it is as it has to be."""
+    """Return the output of a variable function, if it is valid."""
     match answer:
         case {"error": error} if error:
-            raise InputError(f"variable {name}: {function} says: {error}")
+            raise InputError(f"variable {name}: {function} returned an error: {error}")
         case {"output": str(output)} if output:
             return output.strip()
         case _:
@@ -250,28 +250,29 @@ def _output(answer: Any, name: str, function: str) -> str:
             raise InputError(msg)
 
 
+_LONGEST_LABEL = 40  # characters of a prompt's label in messages
 _RUNTIME = frozenset({"__evalId", "__evalStepId", "__repeatIndex"})
 
 
 @attrs.frozen(kw_only=True)
 class Asked:
-    """What a row asks."""
+    """The rendered prompt of a row, with its variables and options."""
 
     prompt: str
     vars: Mapping[str, Any]
-    """The variables, rendered, and with what earlier rows left."""
+    """The rendered variables, including those that earlier rows left."""
     options: Mapping[str, Any]
-    """Keys of the provider's config that are different for this row."""
+    """Keys of the provider's config that are overridden for this row."""
     templates: Templates
-    """What renders its texts."""
+    """Renders its texts."""
     named: Mapping[str, Any]
     """The variables that its texts may name, not rendered."""
 
     def fill(self, text: str) -> str:
-        """A text of an assertion, with the variables.
+        """Render a text of an assertion with the variables.
 
         Raises:
-            TemplateError: It cannot be rendered; what is told of variables is the same in every mode.
+            TemplateError: It cannot be rendered; the message about variables is the same in every mode.
         """
         try:
             return self.templates.fill(text, self.vars)
@@ -281,19 +282,19 @@ class Asked:
 
 @attrs.frozen(kw_only=True)
 class Tools:
-    """What the rows of one run are made with."""
+    """Builds the prompts of the rows of one run."""
 
     steps: Expansion
     templates: Templates
     variables: Variables
     scripts: Scripts
     read_transform: Callable[[str], OutputTransform]
-    """From the text of a transform to what can be applied; the same text is read once."""
+    """Parses the text of a transform; an equal text is parsed once."""
     hooked: bool = False
-    """Whether extensions may give rows other registers and conversations than their tests have."""
+    """True if extensions may change the registers and conversations of rows."""
 
     async def ask(self, step: Step) -> Asked:
-        """What a row asks: its variables, and the prompt that they make.
+        """Return the prompt of a row, with its variables.
 
         Raises:
             InputError: A variable cannot be used.
@@ -308,11 +309,11 @@ class Tools:
                 asked = await self._made(step, found.everything)
                 return attrs.evolve(asked, named=found.named)
             except TemplateError:
-                pass  # perhaps of a register that the row has nothing to do with
+                pass  # perhaps because of a register that the row does not depend on
         return await self._made(step, found.named)
 
     def ask_now(self, step: Step) -> Asked | None:
-        """The same without waiting; None if a function of the user's makes the prompt, or a file is read.
+        """Return the prompt without waiting; None if a user's function makes it, or a file must be read.
 
         Raises:
             InputError: A variable cannot be used.
@@ -322,8 +323,8 @@ class Tools:
             return None
         return self._asked_of(step, found)
 
-    def _asked_of(self, step: Step, found: Found) -> Asked:
-        """What a row asks whose prompt is a text."""
+    def _asked_of(self, step: Step, found: RowVariables) -> Asked:
+        """Return the prompt of a row that is a text."""
         template, config = step.template, step.column.prompt.config
         if found.others:
             try:
@@ -334,7 +335,7 @@ class Tools:
         return self._asked(step, template, config, found.named)
 
     async def _made(self, step: Step, found: Mapping[str, Any]) -> Asked:
-        """What a row asks whose prompt a function makes."""
+        """Return the prompt of a row that a function makes."""
         entry = self.steps.suite.providers[step.column.provider_index]
         named = {"id": entry.id, "label": entry.label}
         made = await render_function(step.column.prompt, found, named, self.scripts)
@@ -345,8 +346,12 @@ class Tools:
         self, step: Step, template: str, config: Mapping[str, Any], found: Mapping[str, Any]
     ) -> Asked:
         templates = self.templates.for_data() if step.test.is_data else self.templates
+        try:
+            prompt = templates.render_prompt(template, found)
+        except TemplateError as error:
+            raise type(error)(f"{_described(step.column.prompt)}: {error}") from error
         return Asked(
-            prompt=templates.render_prompt(template, found),
+            prompt=prompt,
             vars=templates.rendered_variables(found),
             options={**config, **step.test.options.overrides},
             templates=templates,
@@ -354,7 +359,7 @@ class Tools:
         )
 
     def _sees_data(self, step: Step, found: Mapping[str, Any]) -> bool:
-        """Whether code that is given the variables may be given what models wrote, in this row or another."""
+        """Return whether code that gets the variables may see models' replies, in this row or another."""
         sharing = self.variables.sharing
         return (
             step.test.is_data
@@ -364,18 +369,18 @@ class Tools:
         )
 
     async def transform(self, step: Step, asked: Asked, reply: Reply) -> Any:
-        """The output of a reply after the provider's transform and the test's.
+        """Return the output of a reply after the provider's transform and the test's.
 
         Raises:
-            InputError: A transform is not what one can be.
-            ScriptError: One failed, or gave nothing.
+            InputError: A transform is invalid.
+            ScriptError: One failed, or returned nothing.
         """
         output = reply.output
         entry = self.steps.providers[step.column.provider_index]
         if entry.transform is None and step.test.options.transform is None:
             return output
         prompt = {"label": step.column.prompt.label, "raw": asked.prompt}
-        early: dict[str, Any] = {"vars": kept(asked.vars), "prompt": prompt}
+        early: dict[str, Any] = {"vars": without_runtime_variables(asked.vars), "prompt": prompt}
         late = {**early, "metadata": dict(reply.metadata)}
         for text, context in ((entry.transform, early), (step.test.options.transform, late)):
             if text is None:
@@ -397,34 +402,34 @@ class Tools:
             self.variables.history.add_turn(step, conversation, _turn(prompt, reply))
 
     def store(self, step: Step, output: Any) -> None:
-        """Leave an output in the register that the test names, unless it is empty."""
+        """Store a non-empty output in the register that the test names."""
         name = step.test.options.store_output_as
         if name and output not in ("", 0, False):
             self.variables.history.store(step, name, output)
 
     def over(self, step: Step) -> None:
-        """A row is over, and all with a lower index."""
+        """Handle the end of a row; all rows with a lower index have ended."""
         self.variables.history.over(step)
 
     @property
     def remembers(self) -> bool:
-        """Whether any row may leave something for later ones."""
+        """True if any row may leave data for later ones."""
         return self.hooked or self.variables.sharing.any
 
     def stores(self, step: Step) -> bool:
-        """Whether a row may leave its output in a register."""
+        """Return whether a row may store its output in a register."""
         return self.hooked or bool(step.test.options.store_output_as)
 
     def leaves(self, step: Step) -> bool:
-        """Whether a row may leave anything for later ones."""
+        """Return whether a row may leave data for later ones."""
         return self.stores(step) or step.prompt_idx in self.variables.sharing.conversations
 
     def restore(self, step: Step, record: Mapping[str, Any]) -> None:
-        """Leave what a row left that was recorded, as `trioeval.report.row_json` has it.
+        """Restore the data that a recorded row left, from its record as made by `trioeval.report.row_json`.
 
         Args:
-            step: The row, as the suite has it.
-            record: What was recorded of it.
+            step: The row, as written in the suite.
+            record: Its record.
         """
         response = record.get("response")
         if response is None:
@@ -440,21 +445,30 @@ class Tools:
             self.store(step, output)
 
 
+def _described(prompt: Prompt) -> str:
+    """Return a prompt as messages name it: its label, and its place in the suite file if that is known."""
+    label = " ".join(prompt.label.split())
+    if len(label) > _LONGEST_LABEL:
+        label = f"{label[: _LONGEST_LABEL - 1]}…"
+    origin = "" if prompt.find_origin is None else prompt.find_origin()
+    return f'prompt "{label}" ({origin})' if origin else f'prompt "{label}"'
+
+
 def _as_recorded(step: Step, test: Mapping[str, Any]) -> Step:
-    """A step with the register and the conversation that extensions gave it."""
+    """Return a step with the register and the conversation that extensions gave it."""
     register = test["options"].get(camel("store_output_as"))
     options = attrs.evolve(step.test.options, store_output_as=register)
     found = attrs.evolve(step.test, options=options, metadata=test["metadata"])
     return attrs.evolve(step, test=found)
 
 
-def kept(variables: Mapping[str, Any]) -> dict[str, Any]:
-    """Variables without what only the run itself is told."""
+def without_runtime_variables(variables: Mapping[str, Any]) -> dict[str, Any]:
+    """Return variables without runtime variables."""
     return {name: value for name, value in variables.items() if name not in _RUNTIME}
 
 
 def _turn(prompt: str, reply: Reply) -> Mapping[str, Any]:
-    """What later turns see of a call."""
+    """Return the data of a call that later turns see."""
     try:
         parsed = json.loads(prompt)
     except (ValueError, RecursionError):

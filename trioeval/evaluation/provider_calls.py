@@ -1,17 +1,16 @@
-"""The one way in which rows ask: those that are tested, and judges.
+"""The replies to rows: from providers under test and from judges.
 
-A reply is looked for where an earlier execution of the run wrote it down, then in the cache; only then is a
-call made, through the lane of whoever is asked. What an earlier execution paid for counts as if it were paid
-for now, so that a run that was cut in two adds up to the same; what comes from the cache costs nothing. For
-neither is there a request, so neither takes a slot, waits for the pace of a lane, or uses anything of a
-budget.
+A reply is first looked up in the records of earlier executions of the run, then in the cache; only then is a
+call made, through the lane of the provider. The cost of a recorded reply counts as if it were paid now, so
+that the totals of an interrupted run are those of an uninterrupted one; a reply from the cache costs nothing.
+Neither sends a request, so neither takes a slot, waits for the pace of a lane, or uses the budget.
 
-Every call that ends is written down in the step in which it ends: each attempt of its own, whether it was
-answered or failed. Nothing is awaited in between, so a reply is kept whatever then befalls the row: a test
-that fails and needs no more judges, or a timeout. The row goes on when its reply is durable, so nothing that
-depends on a reply has begun if the end of the program takes it: no grading, no next turn, no other row. The
-wait holds no slot, and is no working time. Only of those that always answer the same and at no price (`echo`)
-nothing is kept but the row.
+Every call is recorded in the step in which it ends: each attempt separately, successful or failed. Nothing is
+awaited in between, so a reply is recorded whatever happens to the row afterwards: a failing test that needs
+no more judges, or a timeout. The row continues when its reply is durable, so if the program dies, nothing
+that depends on a lost reply has started: no grading, no next turn, no other row. The wait holds no slot and
+is not working time. Only for providers with constant and free replies (`echo`) no call is recorded, just the
+row.
 
 Laws: RESUME, SLOT.
 """
@@ -27,7 +26,7 @@ from typing import Any, Protocol
 import attrs
 import trio
 
-from trioeval.errors import ProviderError, QuotaError
+from trioeval.errors import LimitError, ProviderError
 from trioeval.evaluation.journal import (
     CallKey,
     CallRecord,
@@ -37,8 +36,8 @@ from trioeval.evaluation.journal import (
     RecordObserver,
     question_digest,
 )
-from trioeval.evaluation.metering import Estimate, Meter, counted_tokens, with_bounds
-from trioeval.evaluation.prompt import kept
+from trioeval.evaluation.metering import CallEstimate, Meter, counted_tokens, with_bounds
+from trioeval.evaluation.prompt import without_runtime_variables
 from trioeval.kernel import Calls, Metered
 from trioeval.providers import OpenProvider, Reply, Request, Usage
 from trioeval.providers.base import Asked
@@ -47,21 +46,21 @@ from trioeval.providers.cache_key import asked_again
 from trioeval.providers.secrets import hide, hide_in, is_secret_name, longest_first, surely_keys
 from trioeval.suite.model import ProviderEntry
 
-# What tasks know of a cache of replies. Keys come from providers; see `OpenProvider.cache_key`.
+# The cache of replies as tasks see it. Keys come from providers; see `OpenProvider.cache_key`.
 
 
 class ReplyCache(Protocol):
-    """Replies by the digest of all that influences them; one call for equal questions in flight."""
+    """Replies by the digest of everything that influences them; one call for equal concurrent requests."""
 
     def has(self, key: bytes, /) -> bool:
-        """Whether asking it now needs no call of one's own: the reply is there, or somebody asks already.
+        """Return whether no own call is needed now: the reply is cached, or another row's call is in flight.
 
-        Synchronous and quick; says False rather than wait.
+        Synchronous and quick; returns False rather than wait.
         """
         ...
 
     def drop(self, key: bytes, /) -> None:
-        """Let go of a reply that nothing came of."""
+        """Discard an unusable reply."""
         ...
 
     async def reply(
@@ -73,21 +72,21 @@ class ReplyCache(Protocol):
         refresh: bool = False,
         most_bytes: int = MOST_BYTES,
     ) -> Paid:
-        """The reply that is there, that of whoever asks the same just now, or else what `fetch` gets.
+        """Return the cached reply, that of an equal call in flight, or else the result of `fetch`.
 
-        What `fetch` raises is not kept, but those who wait for it are told the same, if it is a failure of
-        the provider; of any other one, and of a cancelled fetch, the next of them makes a call of its own.
+        Exceptions of `fetch` are not cached. A failure of the provider is raised for all that wait for the
+        call; after any other exception, or a cancellation, the next waiter makes its own call.
 
         Args:
-            key: Of the question.
-            fetch: Asks the provider, through its lane.
-            waiting: What is entered while the call of another one is waited for: no slot is held then,
-                and the working time of a job does not run.
-            refresh: Do not look for a reply that is there; keep the new one in its place.
-            most_bytes: That a reply of the provider may have; one that is there and larger is not read.
+            key: The cache key of the call.
+            fetch: Calls the provider, through its lane.
+            waiting: Entered while waiting for another row's call: no slot is held then, and the working
+                time of the job is paused.
+            refresh: Ignore a cached reply, and replace it.
+            most_bytes: Maximum size of a reply; a larger cached one is not read.
 
         Raises:
-            CallError: Whatever the call raised that was waited for; or the reply that is there is too large.
+            CallError: The awaited call failed, or the cached reply is too large.
             Exception: Whatever `fetch` raised.
         """
         ...
@@ -98,80 +97,80 @@ _log = logging.getLogger("trioeval.run")
 
 @attrs.define(eq=False)
 class Inquiry:
-    """One question of one row."""
+    """One call of one row to a provider, before it is made."""
 
     place: int
-    """Among the providers, of who is asked."""
+    """The index of the provider."""
     request: Request
     key: CallKey | None = None
-    """What the journal knows it by; None where nothing is recorded, and where asking costs nothing."""
+    """Journal key; None without a journal or for free providers."""
     cache_key: bytes | None = None
-    """What the cache knows it by; None where it has to be asked."""
+    """Cache key; None if the cache must not be used."""
     refresh: bool = False
-    """Whether it is asked anew, and what the cache has is replaced."""
+    """True to ignore a cached reply and replace it."""
 
 
 class Listener(Protocol):
-    """Who is told what becomes of a question, each time in the step in which it happens."""
+    """Observer of a call; each method is called in the step in which the event happens."""
 
     def sent(self, tokens: int, /) -> None:
-        """A request is made, which may be paid for whatever becomes of it.
+        """Handle the start of a request, which may be paid for however it ends.
 
         Args:
-            tokens: What it may use, and counts as where nothing is ever heard of it.
+            tokens: The reserved tokens, which count as used if the outcome remains unknown.
         """
         ...
 
     def failed(self, error: ProviderError, tokens: int, /) -> None:
-        """It failed.
+        """Handle a failed request.
 
         Args:
-            error: How; knows what was used all the same, as far as the provider has told it.
-            tokens: What it counts as.
+            error: The failure, with the usage as far as the provider reported it.
+            tokens: The tokens that count as used.
         """
         ...
 
     def heard(self, paid: Paid, /, *, recalled: bool) -> None:
-        """There is a reply.
+        """Handle a reply.
 
         Args:
-            paid: It.
-            recalled: Whether an earlier execution of the run got it.
+            paid: The reply.
+            recalled: Whether an earlier execution of the run received it.
         """
         ...
 
 
 @attrs.frozen(kw_only=True)
 class Asker:
-    """Where the replies to the rows of one task come from."""
+    """Source of the replies to the rows of one task."""
 
     providers: Sequence[OpenProvider]
-    """Those that are tested, and behind them judges."""
+    """The providers under test, and after them the judges."""
     entries: Sequence[ProviderEntry]
-    """What the suite says of each."""
+    """The suite's entry of each."""
     lanes: Sequence[str]
     """The lane of each."""
     meter: Meter
     row_ids: Callable[[int], str]
-    """Gives the id of a row by its index, see `RowIds`; asked only where calls are recorded."""
+    """Returns the id of a row by its index, see `RowIds`; called only if calls are recorded."""
     task: str | None = None
     journal: Journal | None = None
     observers: Sequence[RecordObserver] = ()
     cache: ReplyCache | None = None
     refresh: bool = False
-    """Whether everything is asked anew, and what the cache has is replaced."""
+    """True to call every provider again, and replace cached replies."""
     estimates: bool = False
-    """Whether a call whose tokens its provider does not tell counts by its length, and gives back the rest of
-    what it reserved; where a budget has to hold, it keeps all of that in any case."""
+    """True if a call without reported tokens counts by its length, and returns the rest of its reservation;
+    if a budget must hold, it always counts as all of its reservation."""
     warn: Callable[[str], None] = attrs.field(default=_log.warning, repr=False)
-    """Called with what goes wrong and fails no row."""
+    """Called with problems that fail no row."""
     names: Sequence[str] = attrs.field(init=False)
-    """What each is called, without secrets."""
+    """The name of each, without secrets."""
     _asked: Sequence[Asked] = attrs.field(init=False, repr=False)
     _keys: tuple[str, ...] = attrs.field(init=False, repr=False)
     _marks: Sequence[str] = attrs.field(init=False, repr=False)
     _exceeded: set[int] = attrs.field(init=False, factory=set, repr=False)
-    """Who was warned of, because a call has cost more than was reserved for it."""
+    """Providers with a logged warning because a call cost more than its reservation."""
 
     @names.default
     def _find_names(self) -> Sequence[str]:
@@ -199,22 +198,22 @@ class Asker:
         *more: Any,
         again: bool = False,
     ) -> Inquiry:
-        """A question.
+        """Return a call to be made.
 
         Args:
-            index: Of the row that pays for it.
-            role: Who is asked.
-            place: Of who is asked among the providers.
-            request: What they are asked.
-            *more: JSON data that tells it from equal ones of its row.
-            again: Whether it was asked before, and another reply is wanted: one that the cache has is only
-                used if it was given to the same question at the same place.
+            index: The index of the row that pays for it.
+            role: The role of the provider.
+            place: The index of the provider.
+            request: The request.
+            *more: JSON data that distinguishes it from equal calls of its row.
+            again: Whether it repeats an earlier call for a different reply: a cached reply is used only if
+                it was given to the same repetition.
         """
         records = self.journal is not None or bool(self.observers)
-        if not records and self.cache is None:  # a row costs as much as a few such looks
+        if not records and self.cache is None:  # what follows costs a noticeable part of a row
             return Inquiry(place, request)
         key = None
-        # Nothing would be lost with a reply that is always the same and at no price.
+        # A free reply that is always the same need not be recorded.
         if records and not self.providers[place].spec.answers_for_nothing:
             key = self._key(index, role, place, request, more)
         cache_key = None
@@ -226,33 +225,33 @@ class Asker:
         return Inquiry(place, request, key, cache_key, self.refresh or self.asks_anew(index))
 
     def without_keys(self, value: Any) -> Any:
-        """JSON data as it may be written down: without what is surely a key of a provider."""
+        """Return JSON data as it may be recorded: without what is surely a key of a provider."""
         return hide_in(value, self._keys)
 
     def _key(
         self, index: int, role: CallRole, place: int, request: Request, more: Sequence[Any]
     ) -> CallKey:
         is_blind = self.providers[place].spec.ignores_variables
-        variables = None if is_blind else kept(request.vars)
+        variables = None if is_blind else without_runtime_variables(request.vars)
         digest = question_digest(self._marks[place], request, *more, variables=variables)
-        if digest is None:  # nobody will know it again
+        if digest is None:  # it cannot be identified again
             digest = secrets.token_bytes(16)
         return CallKey(self.task, index, role, digest, self.row_ids(index))
 
     def asks_anew(self, index: int) -> bool:
-        """Whether other replies are wanted for a row than those that it had."""
+        """Return whether a row needs new replies instead of its earlier ones."""
         journal = self.journal
         return journal is not None and journal.resumed and journal.asks_anew(self.task, index)
 
     def may_have(self, place: int) -> bool:
-        """Whether there may be replies of a provider that need no call."""
+        """Return whether replies of a provider may be available without a call."""
         provider, journal = self.providers[place], self.journal
         if journal is not None and journal.resumed and not provider.spec.answers_for_nothing:
             return True
         return self.cache is not None and not self.refresh and provider.is_cacheable
 
     def is_there(self, inquiry: Inquiry) -> bool:
-        """Whether no call of its own is needed now: the reply is there, or on its way to others."""
+        """Return whether no own call is needed now: the reply is available, or in flight for another row."""
         if inquiry.key is not None and self._recalled(inquiry.key) is not None:
             return True
         if self.cache is None or inquiry.refresh or inquiry.cache_key is None:
@@ -260,14 +259,14 @@ class Asker:
         return self.cache.has(inquiry.cache_key)
 
     async def ask(self, inquiry: Inquiry, calls: Calls[Any], listener: Listener) -> Paid:
-        """The reply, after all retries of the lane. A checkpoint unless it was recalled.
+        """Return the reply, after all retries of the lane. A checkpoint unless it was recalled.
 
         Raises:
-            CallError: It failed.
-            LaneClosedError: The lane serves no more calls.
-            BudgetError: The call needs more than the budget has left.
-            QuotaError: A shared limit will never allow the call, or its keeper cannot be asked.
-            TooLateError: The job is over, or its run's deadline has passed.
+            CallError: The call failed.
+            LaneClosedError: The lane accepts no more calls.
+            BudgetError: The call needs more than is left of the budget.
+            LimitError: A shared limit will never allow the call, or the limit server is unreachable.
+            TooLateError: The job has ended, or its run's deadline has passed.
         """
         if inquiry.key is not None and (paid := self._recalled(inquiry.key)) is not None:
             listener.heard(paid, recalled=True)
@@ -279,7 +278,7 @@ class Asker:
         return paid
 
     async def _fetched(self, inquiry: Inquiry, calls: Calls[Any], listener: Listener) -> Paid:
-        """The reply of a call, or of the cache; written down, but perhaps not durable yet."""
+        """Return the reply of a call, or of the cache; recorded, but perhaps not durable yet."""
         cache, cache_key = self.cache, inquiry.cache_key
         if cache is None or cache_key is None:
             return await self._call(inquiry, calls, listener)
@@ -306,16 +305,16 @@ class Asker:
         return paid
 
     def recalled(self, inquiry: Inquiry) -> Paid | None:
-        """The reply that an earlier execution of the run has written down, if any."""
+        """Return the reply that an earlier execution of the run recorded, if any."""
         return None if inquiry.key is None else self._recalled(inquiry.key)
 
     def note(self, inquiry: Inquiry, reply: Reply, latency_ms: float) -> None:
-        """Write down a reply that was got in another way than by `ask`."""
+        """Record a reply that was obtained in another way than by `ask`."""
         if inquiry.key is not None:
             self._write(inquiry, inquiry.key, reply, latency_ms)
 
     def reject(self, inquiry: Inquiry) -> None:
-        """Nothing came of the reply to a question: nobody is given it again."""
+        """Discard an unusable reply so that it is not reused."""
         if self.cache is not None and inquiry.cache_key is not None:
             self.cache.drop(inquiry.cache_key)
         if self.journal is not None and inquiry.key is not None:
@@ -344,18 +343,18 @@ class Asker:
                 tokens=estimate.tokens,
                 money=estimate.money,
             )
-        except QuotaError as error:
+        except LimitError as error:
             if lane not in self.meter.bounded_lanes:
                 raise
             raise with_bounds(error, estimate) from error
 
     async def _send(
-        self, inquiry: Inquiry, estimate: Estimate, listener: Listener
+        self, inquiry: Inquiry, estimate: CallEstimate, listener: Listener
     ) -> Metered[Paid]:
         listener.sent(estimate.tokens)
         started_at = trio.current_time()
         try:
-            await trio.lowlevel.checkpoint_if_cancelled()  # a provider would be asked all the same
+            await trio.lowlevel.checkpoint_if_cancelled()  # else the provider would still be called
             reply = await self.providers[inquiry.place](inquiry.request)
         except ProviderError as error:
             listener.failed(error, error.used(estimate.tokens, estimate.money)[0])
@@ -374,16 +373,16 @@ class Asker:
             tokens = counted_tokens(inquiry.request.prompt, reply)
         return Metered(paid, tokens=tokens, money=reply.cost, hint=reply.hint)
 
-    def _check_cost(self, place: int, estimate: Estimate, reply: Reply) -> None:
-        """Warn once of a provider whose call has cost more than was reserved for it from a budget."""
+    def _check_cost(self, place: int, estimate: CallEstimate, reply: Reply) -> None:
+        """Warn once for a provider whose call cost more than its reservation."""
         if not self.meter.bounds_money or reply.cost is None or reply.cost <= estimate.money:
             return
         if place not in self._exceeded:
             self._exceeded.add(place)
             self.warn(
-                f"a call of {self.names[place]} has cost {reply.cost:.6g} US dollars, and "
-                f"{estimate.money:.6g} were reserved for it: the budget may be exceeded by the difference; "
-                "set maxCost of its config to the most that one call may cost"
+                f"a call of {self.names[place]} cost {reply.cost:.6g} US dollars, but only "
+                f"{estimate.money:.6g} were reserved: the budget may be exceeded by the difference; "
+                "set maxCost in its config to the maximum cost of one call"
             )
 
     def _write(
@@ -411,15 +410,15 @@ class Asker:
 
 
 def _from_cache(reply: Reply) -> Reply:
-    """A reply that was paid for before: all of its tokens are cached ones, and it costs nothing."""
+    """Return a reply that was paid for before: all of its tokens count as cached, and it costs nothing."""
     total = reply.usage.in_all
     return attrs.evolve(reply, usage=Usage(cached=total, total=total), cost=0.0, hint=None)
 
 
 def mark_of(entry: ProviderEntry) -> str:
-    """A digest of all that a suite says of a provider that may change its replies, but for credentials.
+    """Return a digest of a provider's entry, without credentials.
 
-    What is no JSON counts by its type: it is another object in each process.
+    Values that are not JSON count by their type: they are different objects in each process.
     """
     said = [entry.id, entry.label, _without_keys(entry.config), _without_keys(entry.env)]
     text = json.dumps(said, sort_keys=True, default=_kind_of)

@@ -1,4 +1,4 @@
-"""From the entries of a suite to providers that are known to be right, or to recordings in their place."""
+"""Resolves the entries of a suite to checked providers, or to recordings that replace them."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,22 +25,22 @@ from trioeval.templates import Templates
 
 @attrs.frozen(kw_only=True)
 class Resolver:
-    """Finds out which providers the entries of a suite mean."""
+    """Resolves the entries of a suite to provider specifications."""
 
     suite: Suite
     around: Around
     templates: Templates
     custom: Mapping[str, Provider]
-    """Async callables by the id that stands for them."""
+    """Async callables by their provider id."""
 
     def __call__(self, entry: ProviderEntry) -> ProviderSpec:
-        """The provider that an entry means.
+        """Return the provider of an entry.
 
         Raises:
-            SuiteError: All that is wrong with it, with paths below the entry.
+            SuiteError: All problems of the entry, with paths relative to it.
         """
         if isinstance(entry.lane, str) and entry.lane not in self.suite.lanes:
-            message = f"there is no lane {quote(entry.lane)} in $.lanes"
+            message = f"$.lanes has no lane {quote(entry.lane)}"
             raise SuiteError([Problem(".lane", message)])
         environ, trust = self.around.environ, self.around.trust
         environ = {**environ, **entry.env} if entry.env else environ
@@ -64,12 +64,12 @@ class Resolver:
         return spec
 
     def own_names(self, entry: ProviderEntry) -> frozenset[str]:
-        """Names of the variables that the suite gives a provider."""
+        """Return the names of the variables that the suite sets for a provider."""
         return self.around.own_env.union(entry.env)
 
     @property
     def _readers(self) -> Mapping[str, Reader]:
-        """Who reads the entries of some prefixes in place of who usually does."""
+        """Replacements for the default readers of entries, by prefix."""
         if not self.around.trust.trusted:
             return dict.fromkeys(CODE, _refuse)
         return {"exec": read_agent_command} if self.suite.settings.type == "agent" else {}
@@ -77,32 +77,32 @@ class Resolver:
     def all_of(
         self, entries: Sequence[ProviderEntry], paths: Sequence[str]
     ) -> tuple[list[ProviderSpec], list[Problem]]:
-        """The providers of some entries, and what is wrong with the others."""
+        """Return the providers of some entries, and the problems of the others."""
         specs: list[ProviderSpec] = []
         problems: list[Problem] = []
         for entry, path in zip(entries, paths, strict=True):
             try:
                 specs.append(self(entry))
             except SuiteError as error:
-                problems += below(error.problems, path)
+                problems += below_path(error.problems, path)
         return specs, problems
 
 
 def _refuse(
     prefix: str, rest: str, _config: Mapping[str, Any], _around: Surroundings
 ) -> list[Problem]:
-    """Read no entry that is code."""
+    """Refuse an entry that is code."""
     refused = Trust(trusted=False).code_refusal(quote(f"{prefix}:{rest}"))
     return [Problem(".id", refused.message, refused.hint)]
 
 
-def below(problems: Sequence[Problem], path: str) -> list[Problem]:
-    """Problems of an entry as those of the suite in which it stands."""
+def below_path(problems: Sequence[Problem], path: str) -> list[Problem]:
+    """Return problems of an entry as problems of the suite that contains it."""
     return [attrs.evolve(one, path=f"{path}{one.path}") for one in problems]
 
 
 def provider_paths(steps: Expansion) -> list[str]:
-    """Where each of `steps.providers` stands in the suite."""
+    """Return the path of each of `steps.providers` in the suite."""
     return [_place_of(steps, position) for position in range(len(steps.providers))]
 
 
@@ -120,7 +120,7 @@ def _place_of(steps: Expansion, position: int) -> str:
 
 
 def moved(problem: Problem, paths: Sequence[str]) -> Problem:
-    """A problem of the provider with a number, where that provider really stands."""
+    """Return a problem of the provider with a number with that provider's actual path."""
     for position, path in enumerate(paths):
         start = f"$.providers[{position}]"
         if problem.path.startswith(start):
@@ -129,10 +129,10 @@ def moved(problem: Problem, paths: Sequence[str]) -> Problem:
 
 
 def replayed(suite: Suite, entries: Sequence[ProviderEntry], file: Path) -> list[ProviderSpec]:
-    """Providers, each replaced by its recordings.
+    """Return providers, each replaced by its recordings.
 
     Raises:
-        SuiteError: The file cannot be read, or is wrong.
+        SuiteError: The file cannot be read, or is invalid.
     """
     names = [entry.label or entry.id for entry in entries]
     return [
@@ -149,17 +149,17 @@ def replayed(suite: Suite, entries: Sequence[ProviderEntry], file: Path) -> list
 
 
 def recorded_names(file: Path) -> frozenset[str]:
-    """Labels or ids of those whose replies a file holds.
+    """Return the labels or ids of the providers with replies in a file.
 
     Raises:
-        SuiteError: The file cannot be read, or is wrong.
+        SuiteError: The file cannot be read, or is invalid.
     """
     (settings,) = read_for_all(file, [""])
     return frozenset(take.provider for take in settings.recordings if take.provider is not None)
 
 
 def without_secrets(suite: Suite, specs: Sequence[ProviderSpec]) -> Suite:
-    """The suite as it may be shown: an id or a config may hold a URL with a key."""
+    """Return the suite as it may be shown: an id or a config may contain a URL with a key."""
     entries = tuple(
         attrs.evolve(
             entry,
@@ -167,25 +167,25 @@ def without_secrets(suite: Suite, specs: Sequence[ProviderSpec]) -> Suite:
             label=None if entry.label is None else spec.shown(entry.label),
             config=hide_in(entry.config, spec.secrets),
         )
-        # Providers of single tests stand behind those of the suite.
+        # Providers of single tests come after those of the suite.
         for entry, spec in zip(suite.providers, specs, strict=False)
     )
     return suite if entries == suite.providers else attrs.evolve(suite, providers=entries)
 
 
 def _overload_statuses(suite: Suite, entry: ProviderEntry) -> frozenset[int]:
-    """The statuses by which the lane of an entry knows that there are too many calls."""
+    """Return the statuses that count as overload on the lane of an entry."""
     settings = suite.lanes[entry.lane] if isinstance(entry.lane, str) else entry.lane
     return frozenset() if settings is None else frozenset(settings.overload_statuses)
 
 
 def _most_bytes(entry: ProviderEntry) -> int:
-    """How large a recorded reply may be, as the recorded provider bounds it."""
+    """Return the maximum size of a recorded reply, as the recorded provider limits it."""
     is_program = entry.id.startswith("exec:")
     return reply_bound(entry.config, DEFAULT_MAX_OUTPUT if is_program else MOST_BYTES)
 
 
 def _max_retries(entry: ProviderEntry) -> int | None:
-    """What the config of a provider that is replayed says of its lane; all else of it does not count."""
+    """Return `maxRetries` from the config of a replayed provider; the rest of the config is ignored."""
     said = (value for key, value in entry.config.items() if to_snake(str(key)) == "max_retries")
     return next((value for value in said if is_integer(value) and value >= 0), None)

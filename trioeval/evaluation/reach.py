@@ -21,21 +21,21 @@ _CODE = "is code, and an untrusted suite runs none"
 
 @attrs.frozen
 class SentKey:
-    """A key of the environment on its way."""
+    """A key of the environment and the host that it is sent to."""
 
     variable: str
     host: str
     is_safe: bool
-    """Whether the host is its vendor's, or one that the environment itself names for it."""
+    """True if the host belongs to its vendor, or is named for it by the environment itself."""
 
     @property
     def is_strange(self) -> bool:
-        """Whether the user of a trusted suite is warned; a proxy on this machine is their own."""
+        """True to warn the user of a trusted suite; a proxy on this machine is their own."""
         return not (self.is_safe or is_own_machine(self.host))
 
 
 def hosts_of(spec: ProviderSpec) -> tuple[str | None, ...]:
-    """The hosts that a provider asks; None for one that only a call decides."""
+    """Return the hosts that a provider calls; None for one that is decided per call."""
     if isinstance(spec.settings, AdapterSettings):
         host = spec.settings.adapter.endpoint.host
         return (host.lower(),) if host else ()
@@ -43,11 +43,11 @@ def hosts_of(spec: ProviderSpec) -> tuple[str | None, ...]:
 
 
 def sent_keys(spec: ProviderSpec, own: Collection[str]) -> Iterator[SentKey]:
-    """The keys of the environment that a provider sends, as far as their vendors are known.
+    """Yield the keys of the environment that a provider sends, as far as their vendors are known.
 
     Args:
         spec: The provider.
-        own: Names of variables that the suite gives itself: those are no secret of the machine's.
+        own: Names of variables that the suite sets itself: those are not secrets of the machine.
     """
     hosts = [host for host in hosts_of(spec) if host is not None]
     endpoint = (
@@ -69,34 +69,34 @@ def sent_keys(spec: ProviderSpec, own: Collection[str]) -> Iterator[SentKey]:
 
 
 def _is_place_of(endpoint: Endpoint | None, variable: str, own: Collection[str]) -> bool:
-    """Whether the environment names this place for this key."""
+    """Return whether the environment names this endpoint for this key."""
     if endpoint is None or not endpoint.url_variable or endpoint.url_variable in own:
         return False
     service = endpoint.service
-    own_keys = service.key_variables or endpoint.sent_variables  # those of AWS are boto3's to find
+    own_keys = (
+        service.key_variables or endpoint.sent_variables
+    )  # boto3 finds the keys of AWS itself
     return variable in (*own_keys, service.organization_variable)
 
 
 def strange_key(sent: SentKey, path: str) -> Problem:
-    """The warning of a key that goes to a host that is not its vendor's.
+    """Return the warning about a key that is sent to a host that is not its vendor's.
 
     Args:
         sent: The key.
-        path: Where the provider stands in the suite.
+        path: The path of the provider in the suite.
     """
     message = f"{sent.variable} goes to {sent.host}, which is not a host of its vendor"
-    return Problem(
-        path, message, "if that is not meant, give the provider a key of its own: apiKey"
-    )
+    return Problem(path, message, "if that is not intended, give the provider its own key: apiKey")
 
 
 def refusals(spec: ProviderSpec, around: Around, own: Collection[str]) -> Iterator[Problem]:
-    """What a provider of an untrusted suite may not do; paths are relative to its entry.
+    """Yield the forbidden parts of a provider of an untrusted suite; paths are relative to its entry.
 
     Args:
         spec: The provider.
-        around: What the suite may do.
-        own: Names of variables that the suite gives itself.
+        around: The context of the suite, with its permissions.
+        own: Names of variables that the suite sets itself.
     """
     settings = spec.settings
     for key in settings.code_keys:
@@ -110,7 +110,7 @@ def refusals(spec: ProviderSpec, around: Around, own: Collection[str]) -> Iterat
         message = "the host of a provider of an untrusted suite must not be a template"
         yield Problem(".id", message, "write the host as it is, for example https://api.example/")
     if not isinstance(settings, AdapterSettings):
-        return  # what templates name was looked at when they were filled in
+        return  # names in templates were checked when these were rendered
     endpoint = settings.adapter.endpoint
     free = {*own, *around.trust.allow_env}
     safe = {sent.variable for sent in sent_keys(spec, own) if sent.is_safe}
@@ -127,19 +127,19 @@ def refusals(spec: ProviderSpec, around: Around, own: Collection[str]) -> Iterat
 def strange_graders(
     specs: Iterable[ProviderSpec], paths: Iterable[str], hosts: Collection[str | None]
 ) -> Iterator[Problem]:
-    """Judges of an untrusted suite on hosts that belong to neither its providers nor a vendor.
+    """Yield problems of an untrusted suite's judges on hosts that are not its providers' or a vendor's.
 
     Args:
         specs: The judges.
-        paths: Where each of them stands.
-        hosts: Those of the providers.
+        paths: The path of each of them.
+        hosts: The hosts of the providers.
     """
     for spec, path in zip(specs, paths, strict=True):
         strange = [host for host in hosts_of(spec) if host is not None and host not in hosts]
         for host in strange:
             if not _is_vendors(spec, host):
-                message = f"an untrusted suite asks only its providers, and {host} is none of them"
-                yield Problem(path, message, "name it among the providers, or leave it out")
+                message = f"an untrusted suite calls only its providers, and {host} is not one of their hosts"
+                yield Problem(path, message, "add it to the providers, or remove it")
 
 
 def _is_vendors(spec: ProviderSpec, host: str) -> bool:

@@ -1,13 +1,13 @@
-"""What has become of the rows of a stored run, where its suite is another one now.
+"""Matching of the rows of a stored run with those of a changed suite.
 
-A stored row and a row of the suite are the same row if they have the same identity: the n-th of those that
-are equal is the n-th again. So rows are matched by id and content first, and each of them is *kept*, wherever
-it stands now. Of what is left, rows are matched by id alone: they are *changed*. Then rows of the suite that
-are left are *new*, and stored ones are *gone*.
+A stored row and a row of the suite are the same row if they have the same identity; the n-th of several equal
+rows is the n-th on both sides. Rows are matched by id and content first: these are *kept*, whatever their
+position now. The rest is matched by id alone: these are *changed*. Then the remaining rows of the suite are
+*new*, and the remaining stored ones are *gone*.
 
-Both sides are read side by side, once, and a row is forgotten as soon as it has its match. So what is held at
-a time is about as much as rows have moved: nothing for equal suites, k rows where k were put in front. Of
-every row the index alone is kept.
+Both sides are read in parallel, once, and a row is forgotten as soon as it has a match. So the memory needed
+is proportional to the number of moved rows: none for equal suites, k rows if k were inserted at the start. Of
+every row only the index is stored.
 """
 
 import itertools
@@ -20,17 +20,17 @@ from typing import Literal, TypeAlias
 import attrs
 
 from trioeval.errors import UsageError
-from trioeval.evaluation.identity import Identities, name_of
-from trioeval.evaluation.row import LEFT
+from trioeval.evaluation.identity import Identities, row_name
+from trioeval.evaluation.row import UNFINISHED_OUTCOMES
 from trioeval.suite.expand import Expansion
 
-# Which rows of a stored run are run again, and which of those ask for everything anew.
+# The rows of a stored run that are run again, and those of them that need new replies.
 
 
 Which: TypeAlias = Literal["rest", "none", "errors", "timeouts", "failed", "rows"]
-"""What is run again besides the rows that never came to an end, which always are.
+"""The rows to run again besides those that did not run to their end, which always are.
 
-`rest` is what an earlier execution was to run again and did not, and `none` is not even that.
+`rest` are the rows that an earlier execution was to run again and did not; `none` excludes even those.
 """
 
 _WORDS: tuple[Which, ...] = ("failed", "errors", "timeouts", "none")
@@ -41,14 +41,14 @@ _TIMED_OUT = "timed_out"
 
 @attrs.frozen
 class Retry:
-    """What is run again."""
+    """The rows to run again."""
 
     which: Which = "rest"
     rows: tuple[range, ...] = ()
-    """With `rows`: their indices, in order, none of them twice."""
+    """With `rows`: their indices, ascending and unique."""
 
     def beyond(self, size: int) -> int | None:
-        """The largest row that is named and that a run with so many rows does not have, if any."""
+        """Return the largest index that a run with this many rows does not have, if any."""
         last = max((part.stop - 1 for part in self.rows), default=-1)
         return last if last >= size else None
 
@@ -62,10 +62,10 @@ class Retry:
 
 
 def parse_retry(text: str) -> Retry:
-    """What a text says that is run again: `failed`, `errors`, `timeouts`, `none`, or the indices of rows.
+    """Parse a selection of rows to run again: `failed`, `errors`, `timeouts`, `none`, or row indices.
 
     Raises:
-        UsageError: It says none of these.
+        UsageError: The text is none of these.
 
     Example:
         >>> str(parse_retry("errors")), str(parse_retry("20-25, 3,17,4"))
@@ -80,13 +80,14 @@ def parse_retry(text: str) -> Retry:
         range(int(part[1]), int(part[2] or part[1]) + 1) for part in parts if part is not None
     ]
     if len(ranges) < len(parts) or not all(ranges):
-        msg = f"cannot run {text!r} again; write failed, errors, timeouts, none, or rows such as 3,17,20-25"
+        usage = "use failed, errors, timeouts, none, or rows such as 3,17,20-25"
+        msg = f"invalid rows to run again: {text!r}; {usage}"
         raise UsageError(msg)
     return Retry("rows", _joined(ranges))
 
 
 def _joined(ranges: list[range]) -> tuple[range, ...]:
-    """The same indices, ascending, each once, in as few ranges as there can be."""
+    """Return the same indices, ascending and unique, in as few ranges as possible."""
     found: list[range] = []
     for part in sorted(ranges, key=lambda one: one.start):
         if found and part.start <= found[-1].stop:
@@ -97,25 +98,25 @@ def _joined(ranges: list[range]) -> tuple[range, ...]:
 
 
 def has_ended(outcome: str) -> bool:
-    """Whether a row came to an end: it stays until another one that did takes its place.
+    """Return whether a row ran to its end: it is kept until another one that did replaces it.
 
     Args:
-        outcome: How its job ended, as in `Row.outcome`.
+        outcome: The outcome of its job, as in `Row.outcome`.
 
     Example:
         >>> has_ended("failed"), has_ended("not_run")
         (True, False)
     """
-    return outcome not in LEFT
+    return outcome not in UNFINISHED_OUTCOMES
 
 
 def runs_again(retry: Retry, outcome: str, *, passed: bool | None, index: int) -> bool:
-    """Whether a recorded row is run again.
+    """Return whether a recorded row is run again.
 
     Args:
-        retry: What is asked for.
-        outcome: How its job ended, as in `Row.outcome`.
-        passed: Its verdict; None where it has none.
+        retry: The selected rows.
+        outcome: The outcome of its job, as in `Row.outcome`.
+        passed: Its verdict; None without one.
         index: Its index.
 
     Example:
@@ -140,10 +141,10 @@ def runs_again(retry: Retry, outcome: str, *, passed: bool | None, index: int) -
 
 
 def asks_anew(retry: Retry, outcome: str, *, passed: bool | None, index: int) -> bool:
-    """Whether a recorded row is run again and asks for everything anew, also for replies that are there.
+    """Return whether a recorded row is run again with new replies, ignoring the recorded ones.
 
-    Where a row has no verdict, the replies that it has are good, and only what failed is asked again. Where
-    it has one, another can come of other replies only. Of a row that is named everything is asked.
+    If a row has no verdict, its replies are good, and only failed calls are repeated. If it has one, only new
+    replies can change it. A row that is selected by its index gets only new replies.
     """
     if not has_ended(outcome) or retry.which not in ("failed", "rows"):
         return False
@@ -151,18 +152,18 @@ def asks_anew(retry: Retry, outcome: str, *, passed: bool | None, index: int) ->
 
 
 State: TypeAlias = Literal["kept", "changed", "new"]
-"""What has become of a row of the suite."""
+"""The match of a row of the suite."""
 
 _STATES: Sequence[State] = ("new", "kept", "changed")
 _NEW, _KEPT, _CHANGED = range(3)
-_TOLD_OF: Sequence[State] = ("kept", "changed", "new")
+_SHOWN_STATES: Sequence[State] = ("kept", "changed", "new")
 _ID = 16  # bytes of a key that are the id
-_TOLD = 10  # rows of each kind that are named
+_SHOWN_ROWS = 10  # rows of each state that are listed
 
 
 @attrs.frozen
 class StoredIdentity:
-    """What one stored row is."""
+    """The identity of one stored row."""
 
     index: int
     id: str
@@ -173,10 +174,10 @@ class StoredIdentity:
 
 @attrs.frozen(eq=False)
 class Moves(Mapping[int, int]):
-    """From the index of a row of the suite to that of the stored row that it is."""
+    """Maps the index of a row of the suite to that of its stored row."""
 
     _stored: "array[int]"
-    """By index of the suite; -1 for none."""
+    """By index in the suite; -1 for none."""
 
     def __getitem__(self, index: int) -> int:
         if not 0 <= index < len(self._stored) or self._stored[index] < 0:
@@ -192,38 +193,38 @@ class Moves(Mapping[int, int]):
 
 @attrs.frozen(eq=False, kw_only=True)
 class Reconciled:
-    """What has become of all rows."""
+    """The matches of all rows."""
 
     steps: Expansion = attrs.field(repr=False)
     moves: Moves = attrs.field(repr=False)
-    """Where each row is stored that is kept or changed, by its index in the suite."""
+    """The stored index of each kept or changed row, by its index in the suite."""
     gone: Sequence[int] = attrs.field(repr=False)
-    """Indices of stored rows that the suite has no more, ascending."""
+    """Indices of stored rows that the suite no longer has, ascending."""
     begun: Mapping[int, int] = attrs.field(factory=dict, repr=False)
-    """Where the calls are stored of rows that were never written down, by their index in the suite."""
+    """The stored indices of rows with recorded calls but no recorded row, by their index in the suite."""
     dropped: Sequence[int] = attrs.field(default=(), repr=False)
-    """Indices of such calls whose rows the suite has no more, ascending."""
+    """Stored indices of such calls whose rows the suite no longer has, ascending."""
     unrecorded: int = 0
-    """Rows that the stored run never wrote down: so many of the new ones may be no news."""
+    """Rows that the stored run did not record: up to this many of the new rows may not be new."""
     _states: bytearray = attrs.field(repr=False)
 
     def state(self, index: int) -> State:
-        """What has become of a row of the suite."""
+        """Return the match of a row of the suite."""
         return _STATES[self._states[index]]
 
     def indices(self, state: State) -> Iterator[int]:
-        """The rows of the suite of which that has become, ascending."""
+        """Yield the rows of the suite with a match of this kind, ascending."""
         wanted, place = _STATES.index(state), -1
         while (place := self._states.find(wanted, place + 1)) >= 0:
             yield place
 
     def count(self, state: State) -> int:
-        """How many they are."""
+        """Return the number of such rows."""
         return self._states.count(_STATES.index(state))
 
     @property
     def is_same(self) -> bool:
-        """Whether every row of either side is kept where it was. Of one never written down nobody knows."""
+        """True if each row is kept in its position. Unknown, and so False, with unrecorded rows."""
         return not (
             self.gone
             or self.dropped
@@ -234,17 +235,17 @@ class Reconciled:
         )
 
     def moved(self) -> Iterator[tuple[int, int]]:
-        """The indices of stored rows that are other ones now: the stored one, and that of the suite."""
+        """Yield pairs of the stored index and the suite's index of rows that have moved."""
         return ((stored, index) for index, stored in self.moves.items() if stored != index)
 
     def moved_calls(self) -> Iterator[tuple[int, int]]:
-        """The same of rows of which nothing but calls is stored."""
+        """Yield the same pairs for rows with recorded calls only."""
         return ((stored, index) for index, stored in self.begun.items() if stored != index)
 
 
 @attrs.define(eq=False)
-class _Waiting:
-    """Rows of one side that have no match yet, by their keys, in their order."""
+class _UnmatchedRows:
+    """Unmatched rows of one side, by their keys, in their order."""
 
     rows: dict[bytes, int | deque[int]] = attrs.field(factory=dict)
 
@@ -259,7 +260,7 @@ class _Waiting:
                 self.rows[key] = deque((first, index))
 
     def take(self, key: bytes) -> int | None:
-        """The first row with this key, which waits no longer."""
+        """Remove and return the first row with this key."""
         there = self.rows.get(key)
         if not isinstance(there, deque):
             return None if there is None else self._only(key)
@@ -273,7 +274,7 @@ class _Waiting:
         return found if isinstance(found, int) else found.popleft()
 
     def left(self) -> list[tuple[int, bytes]]:
-        """All that still wait: their indices, ascending, and keys."""
+        """Return the indices, ascending, and keys of all unmatched rows."""
         return sorted(
             (index, key)
             for key, there in self.rows.items()
@@ -290,15 +291,15 @@ def reconcile(
     same_settings: bool = True,
     sources: Callable[[str], str | None] | None = None,
 ) -> Reconciled:
-    """What has become of the rows of a stored run. Both sides are read once, in order.
+    """Match the rows of a stored run. Both sides are read once, in order.
 
     Args:
-        stored: The rows of one task that were written down, in the order of their indices.
+        stored: The recorded rows of one task, in the order of their indices.
         steps: The rows that its suite has now.
-        begun: The rows of the task of which only calls were written down: their indices, and ids.
-        expected: How many rows the stored run has, written down or not; None takes it that all were.
-        same_settings: Whether `settings_digest` is what it was; if not, no row is kept.
-        sources: As for `Identities`.
+        begun: The indices and ids of the task's rows with recorded calls but no recorded row.
+        expected: Number of rows of the stored run, recorded or not; None means that all are recorded.
+        same_settings: Whether `settings_digest` is unchanged; if not, no row is kept.
+        sources: See `Identities`.
     """
     identities = Identities(sources)
     matching = _Matching.of(len(steps))
@@ -328,21 +329,21 @@ def reconcile(
 
 @attrs.define(eq=False)
 class _Matching:
-    """Finds which stored row each row of the suite is."""
+    """Matches stored rows with the rows of the suite."""
 
     places: "array[int]"
     states: bytearray
-    _theirs: _Waiting = attrs.field(init=False, factory=_Waiting)
+    _theirs: _UnmatchedRows = attrs.field(init=False, factory=_UnmatchedRows)
     """Stored rows."""
-    _ours: _Waiting = attrs.field(init=False, factory=_Waiting)
+    _ours: _UnmatchedRows = attrs.field(init=False, factory=_UnmatchedRows)
 
     @classmethod
     def of(cls, size: int) -> "_Matching":
-        """Nothing is matched yet."""
+        """Return an empty matching."""
         return cls(array("q", itertools.repeat(-1, size)), bytearray(size))
 
     def stored(self, key: bytes, place: int) -> None:
-        """Take the next stored row."""
+        """Add the next stored row."""
         index = self._ours.take(key)
         if index is None:
             self._theirs.put(key, place)
@@ -350,7 +351,7 @@ class _Matching:
             self._match(index, place, _KEPT)
 
     def own(self, key: bytes, index: int) -> None:
-        """Take the next row of the suite."""
+        """Add the next row of the suite."""
         place = self._theirs.take(key)
         if place is None:
             self._ours.put(key, index)
@@ -358,8 +359,8 @@ class _Matching:
             self._match(index, place, _KEPT)
 
     def match_ids(self) -> Sequence[int]:
-        """Match by id alone what is left; what is still left then of the stored rows."""
-        known = _Waiting()
+        """Match the remaining rows by id alone; return the stored rows without a match."""
+        known = _UnmatchedRows()
         for place, key in self._theirs.left():
             known.put(key[:_ID], place)
         for index, key in self._ours.left():
@@ -371,11 +372,11 @@ class _Matching:
     def match_calls(
         self, begun: Iterable[tuple[int, str]]
     ) -> tuple[Mapping[int, int], Sequence[int]]:
-        """Match by id what was begun with the rows of the suite that have no match; what is left of it."""
+        """Match unrecorded rows with calls to unmatched rows of the suite by id; return matches and rest."""
         rows = [*begun]
         if not rows:
             return {}, ()
-        ours = _Waiting()
+        ours = _UnmatchedRows()
         for index, key in self._ours.left():
             if self.places[index] < 0:
                 ours.put(key[:_ID], index)
@@ -390,7 +391,7 @@ class _Matching:
         return found, dropped
 
     def change_all(self) -> None:
-        """No row is as it was."""
+        """Mark all kept rows as changed."""
         self.states[:] = self.states.replace(bytes((_KEPT,)), bytes((_CHANGED,)))
 
     def _match(self, index: int, place: int, state: int) -> None:
@@ -402,33 +403,31 @@ def _key(row: str, content: str) -> bytes:
 
 
 def told(reconciled: Reconciled, name_of_gone: Callable[[int], str] | None = None) -> str:
-    """What has become of the rows, for people: the numbers, and a line for each kind but those kept.
+    """Return a summary of the matching: the numbers, and a line for each state except kept.
 
     Args:
-        reconciled: That.
-        name_of_gone: What a stored row that is gone is called, by its index; see `name_of_record`.
+        reconciled: The matching.
+        name_of_gone: Returns the name of a stored row that is gone, by its index; see `name_of_record`.
     """
     steps = reconciled.steps
-    counts = {state: reconciled.count(state) for state in _TOLD_OF}
+    counts = {state: reconciled.count(state) for state in _SHOWN_STATES}
     shown = [f"{count} {_word(state, reconciled)}" for state, count in counts.items() if count]
     gone = reconciled.gone
     left = f"; {len(gone)} {'is' if len(gone) == 1 else 'are'} gone" if gone else ""
-    lines = [f"of {len(steps)} rows: {', '.join(shown) or 'none'}{left}"]
+    lines = [
+        f"of {len(steps)} {'row' if len(steps) == 1 else 'rows'}: {', '.join(shown) or 'none'}{left}"
+    ]
     if unrecorded := min(reconciled.unrecorded, counts["new"]):
-        are = (
-            "row that was not recorded yet is"
-            if unrecorded == 1
-            else "rows that were not recorded yet are"
-        )
-        lines.append(f"  {unrecorded} {are} run as the suite says now")
-    for state in _TOLD_OF[1:]:
+        are = "unrecorded row runs" if unrecorded == 1 else "unrecorded rows run"
+        lines.append(f"  {unrecorded} {are} as the suite says now")
+    for state in _SHOWN_STATES[1:]:
         if counts[state]:
-            first = itertools.islice(reconciled.indices(state), _TOLD)
-            named = [_named(index, name_of(steps[index])) for index in first]
+            first = itertools.islice(reconciled.indices(state), _SHOWN_ROWS)
+            named = [_named(index, row_name(steps[index])) for index in first]
             lines.append(f"  {state}: {_listed(named, counts[state])}")
     if gone:
         call = name_of_gone or (lambda _: "")
-        named = [_named(place, call(place)) for place in gone[:_TOLD]]
+        named = [_named(place, call(place)) for place in gone[:_SHOWN_ROWS]]
         lines.append(f"  gone: {_listed(named, len(gone))}")
     return "\n".join(lines)
 
@@ -437,7 +436,7 @@ def _word(state: State, reconciled: Reconciled) -> str:
     match state:
         case "kept":
             moved = sum(reconciled.state(index) == "kept" for _, index in reconciled.moved())
-            return f"kept ({moved} of them at other places)" if moved else "kept"
+            return f"kept ({moved} of them at other positions)" if moved else "kept"
         case "new" if reconciled.unrecorded:
             return "new, or not run before"
         case _:

@@ -1,19 +1,19 @@
-"""What a step may read of what others leave, and what it may leave itself, found in its templates.
+"""The shared data that a step may read and write, found in its templates.
 
 A step reads a register if one of its texts names it: the prompt, a variable, the value of an assertion.
-What cannot be looked into (code of the user's, a program, a file, a request whose config holds templates)
-may read any register. So what is found may be too much, but never too little.
+Anything that cannot be analysed (the user's code, a program, a file, a request whose config contains
+templates) may read any register. So the result may be too large, but never too small.
 
-Names cannot be computed in templates, but they can be put together of pieces: references between variables
-are replaced in their texts, so `{{ re{{b}} }}` may become any name. New marks come about only where a brace
-opens outside of a whole mark in some variable; a step with such a one, and with a reference between
+Names cannot be computed in templates, but they can be assembled from pieces: references between variables are
+replaced in their texts, so `{{ re{{b}} }}` may become any name. New marks can only appear if a brace opens
+outside of a whole mark in some variable; so a step with such a variable, and with a reference between
 variables, may read any register as well.
 
-Who reads one register may read all: all registers of a scope are one cell, because so many steps may look at
-any of them. What stands in them is data, and names nothing.
+A step that may read one register may read all: all registers of a scope are one cell, because so many steps
+may read any of them. Their values are data, and refer to no other registers.
 
-A text names what its syntax tree refers to, and every word between marks: variables are also replaced where
-no template engine looks, in `raw` blocks and in texts that are no templates.
+A text names the variables in its syntax tree, and every word between marks: variables are also replaced where
+no template engine looks, in `raw` blocks and in texts that are not valid templates.
 """
 
 import bisect
@@ -35,37 +35,37 @@ from trioeval.suite.sources.output_paths import is_path
 from trioeval.templates import Templates
 from trioeval.text import from_model
 
-# What steps leave for later ones: the outputs in registers, and the turns of conversations.
+# The data that steps leave for later ones: the outputs in registers, and the turns of conversations.
 #
-# A step sees what a strictly serial run would show it: what steps before it left, where `runSerially` steps
-# come before all others and steps of a kind come in index order. Steps may end in any order, so everything
-# is kept with its place in that run, and a reader looks at what stands before its own place. Whether all of
-# that is known when a step starts is not this module's business: see `order`.
+# A step sees what a strictly serial run would show it: the data of steps before it, where `runSerially` steps
+# come before all others and steps of a kind come in index order. Steps may end in any order, so every value
+# is stored with its position in that run, and a reader sees the values before its own position. Whether all
+# of these are known when a step starts is decided by the readiness below.
 #
-# Behind the steps that are over, only the latest value of each register can be seen any more: earlier ones
-# are dropped. Turns of a conversation are kept, because each later turn shows all of them.
+# Before the position of the oldest unfinished step, only the latest value of each register can still be seen:
+# earlier ones are dropped. Turns of a conversation are kept, because each later turn shows all of them.
 #
-# All of it is marked here as what a model wrote, and so is data wherever later steps use it: see `verbatim`.
+# All of it is marked here as written by a model, and so is data wherever later steps use it: see `verbatim`.
 
 
 Rank: TypeAlias = tuple[bool, int]
-"""The place of a step in the serial run: whether it runs with others, and its index."""
+"""The position of a step in the serial run: whether it runs with others, and its index."""
 
 
-def rank(step: Step) -> Rank:
-    """The place of a step in the serial run."""
+def serial_rank(step: Step) -> Rank:
+    """Return the position of a step in the serial run."""
     return not step.test.options.run_serially, step.index
 
 
 @attrs.define(eq=False)
 class _Entries:
-    """What was left in one place, in the order of the serial run."""
+    """The values of one register or conversation, in the order of the serial run."""
 
     ranks: list[Rank] = attrs.field(factory=list)
     values: list[Any] = attrs.field(factory=list)
 
     def put(self, at: Rank, value: Any) -> bool:
-        """Keep a value; whether the step has none here yet. One that runs again replaces its own."""
+        """Store a value; return whether the step had none. A repeated step replaces its own value."""
         place = self.count_before(at)
         if place < len(self.ranks) and self.ranks[place] == at:
             self.values[place] = value
@@ -80,21 +80,21 @@ class _Entries:
 
 @attrs.define(eq=False)
 class _Registers:
-    """Registers that are seen together."""
+    """Registers that are visible together."""
 
     settled: dict[str, Any] = attrs.field(factory=dict)
-    """The latest values behind the steps that are over, in the order in which names were first used."""
+    """The latest values of ended steps, in the order in which names were first used."""
     recent: dict[str, _Entries] = attrs.field(factory=dict)
-    """What may still be seen in several states."""
+    """Values of which several versions may still be visible."""
     _ahead: list[tuple[Rank, str]] = attrs.field(factory=list)
-    """A heap of what is in `recent`."""
+    """A heap of the entries of `recent`."""
 
     def store(self, at: Rank, name: str, value: Any) -> None:
         if self.recent.setdefault(name, _Entries()).put(at, value):
             heapq.heappush(self._ahead, (at, name))
 
     def seen(self, at: Rank) -> dict[str, Any]:
-        """The values before a place, in the order in which names were first used."""
+        """Return the values before a position, in the order in which names were first used."""
         found = self.settled.copy()
         shown = [
             (entries.ranks[0], name, entries.values[count - 1])
@@ -106,7 +106,7 @@ class _Registers:
         return found
 
     def settle(self, before: Rank) -> None:
-        """Nobody looks from a place before this one any more."""
+        """Drop versions that are only visible before this position."""
         while self._ahead and self._ahead[0][0] < before:
             _, name = heapq.heappop(self._ahead)
             entries = self.recent[name]
@@ -128,10 +128,10 @@ class History:
     _registers: dict[int | None, _Registers] = attrs.field(init=False, factory=dict)
     _conversations: dict[Hashable, _Entries] = attrs.field(init=False, factory=dict)
     _over: Rank = (False, 0)
-    """The first place from which somebody may still look."""
+    """The first position that a step may still read from."""
 
     def __len__(self) -> int:
-        """How many outputs and turns are kept."""
+        """Return the number of stored outputs and turns."""
         kept = [len(one.settled) for one in self._registers.values()]
         kept += [
             len(entries.ranks)
@@ -141,31 +141,33 @@ class History:
         return sum(kept) + sum(len(one.ranks) for one in self._conversations.values())
 
     def store(self, step: Step, name: str, output: Any) -> None:
-        """A step leaves its output in a register."""
+        """Store the output of a step in a register."""
         registers = self._registers.setdefault(self._column(step), _Registers())
         text = output.removesuffix("\n") if isinstance(output, str) else output
-        registers.store(rank(step), name, from_model(text))
+        registers.store(serial_rank(step), name, from_model(text))
 
     def registers(self, step: Step) -> dict[str, Any]:
-        """The registers that a step sees, in the order in which their names were first used."""
+        """Return the registers that a step sees, in the order in which their names were first used."""
         registers = self._registers.get(self._column(step))
-        return {} if registers is None else registers.seen(rank(step))
+        return {} if registers is None else registers.seen(serial_rank(step))
 
     def add_turn(self, step: Step, conversation: Hashable, turn: Mapping[str, Any]) -> None:
-        """A call of a step was answered."""
-        self._conversations.setdefault(conversation, _Entries()).put(rank(step), from_model(turn))
+        """Add the reply to a call of a step to its conversation."""
+        self._conversations.setdefault(conversation, _Entries()).put(
+            serial_rank(step), from_model(turn)
+        )
 
     def turns(self, step: Step, conversation: Hashable) -> list[Mapping[str, Any]]:
-        """The turns of a conversation that a step sees."""
+        """Return the turns of a conversation that a step sees."""
         entries = self._conversations.get(conversation)
-        turns = [] if entries is None else entries.values[: entries.count_before(rank(step))]
+        turns = [] if entries is None else entries.values[: entries.count_before(serial_rank(step))]
         found: list[Mapping[str, Any]] = from_model(turns)
         return found
 
     def over(self, step: Step) -> None:
-        """A step is over, and all with a lower index: told of every step, in index order."""
-        # Serial steps run before all others, so behind one of those there are none left.
-        with_others, _ = rank(step)
+        """Handle the end of a step. Called for every step, in index order."""
+        # Serial steps run before all others, so after one of the others none is left.
+        with_others, _ = serial_rank(step)
         self._over = (self._over[0] or with_others, step.index + 1)
         for registers in self._registers.values():
             registers.settle(self._over)
@@ -174,20 +176,21 @@ class History:
         return step.prompt_idx if self.scope == "column" else None
 
 
-# In which order the steps of a run may start, where some need what others leave.
+# The order in which the steps of a run may start, if some need the data of others.
 #
 # A step reads and writes *cells*: registers, and conversations, of which each step of one reads all turns and
-# adds its own. It waits for every earlier step that may write a cell which it may read. The latest of them
-# would do if it were certain to succeed; if it fails, the value before it counts. "Earlier" is as in
-# `history`: steps that run serially, which the kernel runs first anyway, and then by index.
+# adds its own. It waits for every earlier step that may write a cell which it may read. Waiting for the
+# latest of them would suffice if it were certain to succeed; if it fails, the value before it counts.
+# "Earlier" is as in `History`: steps that run serially, which the kernel runs first anyway, and then by
+# index.
 #
 # Waiting is counted, never searched: for each cell, writers are numbered, and a reader with n writers before
-# it waits until the first n of them are over. So a reader costs one number a cell, however many writers
-# there are. Edges would be as many as readers times writers.
+# it waits until the first n of them have ended. So a reader costs one number per cell, however many writers
+# there are. Edges would cost readers times writers.
 #
-# Finding what a step reads means looking at it, and steps may be lines of a huge file. So steps are looked at
-# in index order, and no more of them than `AHEAD` at a time that are not over. The first of those waits for
-# nobody, so the run goes on whatever the others wait for.
+# Finding the cells of a step means reading it, and steps may be lines of a huge file. So steps are read in
+# index order, with at most `AHEAD` unfinished ones at a time. The first of those waits for no other step, so
+# the run makes progress whatever the others wait for.
 #
 # Law: BLOCK.
 
@@ -195,43 +198,43 @@ class History:
 Cell: TypeAlias = Hashable
 
 AHEAD = 8192
-"""Steps that are looked at and not over, at most: of a run that has more, later ones start later."""
+"""Maximum number of unfinished steps that are read: in a larger run, later ones start later."""
 
 
 @attrs.frozen
-class Access:
-    """The cells that one step may read, and those that it may write."""
+class CellAccess:
+    """The cells that one step may read, and the cells that it may write."""
 
     reads: frozenset[Cell] = frozenset()
     writes: frozenset[Cell] = frozenset()
 
 
 @attrs.define(eq=False)
-class OneByOne(Readiness):
-    """Every step waits for the one before it."""
+class SerialReadiness(Readiness):
+    """Lets every step wait for the one before it."""
 
     _rest: list[int]
     """Steps that have not started, the next one last."""
     _last: int = -1
-    """The step that has started."""
+    """The step that was started last."""
 
     @classmethod
-    def of(cls, size: int, serial: Iterable[int]) -> "OneByOne":
-        """Nothing has started yet.
+    def of(cls, size: int, serial: Iterable[int]) -> "SerialReadiness":
+        """Return the readiness before the first start.
 
         Args:
-            size: How many steps there are.
-            serial: Those that the kernel runs first, which nothing waits for here.
+            size: Number of steps.
+            serial: Steps that the kernel runs first, which no step waits for here.
         """
         first = frozenset(serial)
         return cls([index for index in reversed(range(size)) if index not in first])
 
     def begin(self) -> Sequence[int]:
-        """The first step."""
+        """Return the first step."""
         return self._next()
 
-    def over(self, index: int, *, done: bool) -> Freed:  # noqa: ARG002 - whatever its outcome is
-        """The step after the one that is over."""
+    def over(self, index: int, *, done: bool) -> Freed:  # noqa: ARG002 - its outcome is irrelevant
+        """Return the step after the ended one."""
         if index != self._last:
             return Freed()
         return Freed(self._next())
@@ -245,60 +248,60 @@ class OneByOne(Readiness):
 
 @attrs.define(eq=False)
 class _CellState:
-    """Who of the writers of a cell is over."""
+    """The ended writers of a cell."""
 
     writers: int = 0
-    """Steps that may write it, among those looked at so far."""
+    """Number of steps that may write it, among those read so far."""
     finished: int = 0
-    """Writers that are over, and all before them."""
+    """Number of writers that have ended with all before them."""
     over: set[int] = attrs.field(factory=set)
-    """Numbers of other writers that are over."""
+    """Numbers of other ended writers."""
     waiting: deque[tuple[int, int]] = attrs.field(factory=deque)
-    """How many writers a reader waits for, and the reader; both ascend."""
+    """Pairs of the number of writers that a reader waits for, and the reader; both ascend."""
 
 
 @attrs.define(eq=False)
-class ByCells(Readiness):
-    """A step waits for the earlier writers of the cells that it reads."""
+class CellReadiness(Readiness):
+    """Lets a step wait for the earlier writers of the cells that it reads."""
 
     _size: int
     _serial: frozenset[int]
-    _access: Callable[[int], Access]
+    _access: Callable[[int], CellAccess]
     _ahead: int = AHEAD
     _cursor: int = attrs.field(init=False, default=0)
-    """The first step that is not looked at yet."""
+    """The first step that has not been read."""
     _live: int = attrs.field(init=False, default=0)
-    """Steps that are looked at and not over."""
+    """Number of unfinished steps that have been read."""
     _cells: dict[Cell, _CellState] = attrs.field(init=False, factory=dict)
     _left: dict[int, int] = attrs.field(init=False, factory=dict)
-    """Steps that wait, and for how many cells."""
+    """Waiting steps, and the number of cells that they wait for."""
     _numbers: dict[int, list[tuple[_CellState, int]]] = attrs.field(init=False, factory=dict)
-    """The cells that a step writes, and which of their writers it is."""
+    """The cells that a step writes, with its number among their writers."""
 
     @classmethod
     def of(
         cls,
         size: int,
         serial: Iterable[int],
-        access: Callable[[int], Access],
+        access: Callable[[int], CellAccess],
         ahead: int = AHEAD,
-    ) -> "ByCells":
-        """Nothing has started yet.
+    ) -> "CellReadiness":
+        """Return the readiness before the first start.
 
         Args:
-            size: How many steps there are.
-            serial: Those that the kernel runs first.
-            access: What a step reads and writes.
-            ahead: Steps that are looked at and not over, at most; ≥ 1.
+            size: Number of steps.
+            serial: Steps that the kernel runs first.
+            access: Returns the cells of a step.
+            ahead: Maximum number of unfinished steps that are read; ≥ 1.
         """
         return cls(size, frozenset(serial), access, ahead)
 
     def begin(self) -> Sequence[int]:
-        """The first steps that wait for nobody."""
+        """Return the first steps that wait for no other step."""
         return self._look_on()
 
-    def over(self, index: int, *, done: bool) -> Freed:  # noqa: ARG002 - a failed writer leaves the value before
-        """The readers that waited for this step last, and what is looked at in its place."""
+    def over(self, index: int, *, done: bool) -> Freed:  # noqa: ARG002 - after a failed writer the old value counts
+        """Return the readers whose last awaited step has ended, and further steps that are read instead."""
         ready: list[int] = []
         for cell, number in self._numbers.pop(index, ()):
             cell.over.add(number)
@@ -311,13 +314,13 @@ class ByCells(Readiness):
                 if not self._left[reader]:
                     del self._left[reader]
                     ready.append(reader)
-        # What serial steps write is there before any other step starts, so nobody waits for them.
+        # Serial steps have written before any other step starts, so no step waits for them.
         if index not in self._serial:
             self._live -= 1
         return Freed(sorted(ready) + self._look_on())
 
     def _look_on(self) -> list[int]:
-        """Look at further steps; those of them that may start at once."""
+        """Read further steps; return those that may start at once."""
         ready = []
         while self._live < self._ahead and self._cursor < self._size:
             index = self._cursor
@@ -330,7 +333,7 @@ class ByCells(Readiness):
         return ready
 
     def _enter(self, index: int) -> bool:
-        """Take note of a step; whether it may start at once."""
+        """Register a step; return whether it may start at once."""
         access = self._access(index)
         waits = 0
         for name in access.reads:
@@ -357,30 +360,30 @@ CONVERSATION_VARIABLE = "_conversation"
 _WORD = re.compile(r"\w+")
 _OPENING = re.compile(r"\{[{%]")
 _ESCAPED = re.compile(r"\\.")
-"""What stands for one character in the texts of a prompt that is JSON; `\\n` is no part of a name."""
+"""An escape sequence in the texts of a JSON prompt; the `n` of `\\n` is not part of a name."""
 _WHOLE_MARK = re.compile(r"\{\{[^{}]*\}\}|\{%[^{}]*%\}")
 _REFERENCE = re.compile(r"\{\{\s*(\w+)\s*\}\}")
 _CODE_POINT = "\\u"
-"""How a prompt that is JSON may write any character, a brace among them."""
+"""The start of an escape in a JSON prompt that may stand for any character, including braces."""
 
 
 @attrs.frozen
 class Sharing:
-    """What the steps of a suite share, as far as its texts tell."""
+    """The data that the steps of a suite share, as far as its texts show."""
 
     conversations: frozenset[int]
     """Columns whose prompt uses `_conversation`."""
     registers: frozenset[str]
-    """Names that some test stores its output under."""
+    """Names of registers in which tests store their outputs."""
 
     @classmethod
     def of(cls, steps: Expansion, templates: Templates, *, conversation: bool = True) -> "Sharing":
-        """What a suite shares.
+        """Return the shared data of a suite.
 
         Args:
             steps: Its expansion.
-            templates: What knows the variables of a text.
-            conversation: False where `_conversation` is switched off.
+            templates: Finds the variables of a text.
+            conversation: False if `_conversation` is switched off.
         """
         suite = steps.suite
         named = {steps.tests[place].options.store_output_as for place in steps.looked_at}
@@ -395,12 +398,12 @@ class Sharing:
 
     @property
     def any(self) -> bool:
-        """Whether some steps may depend on others."""
+        """True if some steps may depend on others."""
         return bool(self.conversations or self.registers)
 
 
 def _speaks(prompt: str, templates: Templates) -> bool:
-    """Whether a prompt uses `_conversation`; one that only its parts make templates, if it has the word."""
+    """Return whether a prompt uses `_conversation`; an invalid template counts if it contains the word."""
     if CONVERSATION_VARIABLE not in prompt:
         return False
     named = CONVERSATION_VARIABLE in templates.references(prompt)
@@ -408,7 +411,7 @@ def _speaks(prompt: str, templates: Templates) -> bool:
 
 
 def conversation_of(step: Step, provider: str) -> Hashable:
-    """Which conversation a step is a turn of.
+    """Return the conversation that a step is a turn of.
 
     Args:
         step: The step.
@@ -424,18 +427,18 @@ def conversation_of(step: Step, provider: str) -> Hashable:
 
 @attrs.frozen
 class FindAccess:
-    """From the index of a step to the cells that it reads and writes."""
+    """Finds the cells that a step reads and writes, by its index."""
 
     steps: Expansion
     sharing: Sharing
     templates: Templates
     provider_names: Sequence[str]
-    """Label or id of each provider of the suite."""
+    """The label or id of each provider of the suite."""
     opaque: frozenset[int]
-    """Places of providers that are given the variables, and may look at any."""
+    """Indices of providers that get the variables, and may read any of them."""
 
-    def __call__(self, index: int) -> Access:
-        """The access of a step."""
+    def __call__(self, index: int) -> CellAccess:
+        """Return the cells of a step."""
         step = self.steps[index]
         reads: set[Cell] = set()
         writes: set[Cell] = set()
@@ -449,32 +452,32 @@ class FindAccess:
             writes.add(conversation)
             if not step.test.options.disable_conversation_var:
                 reads.add(conversation)
-        return Access(frozenset(reads), frozenset(writes))
+        return CellAccess(frozenset(reads), frozenset(writes))
 
     def _registers(self, step: Step) -> Cell:
         own = self.steps.suite.evaluate_options.register_scope == "column"
         return ("registers", step.prompt_idx if own else None)
 
     def may_read(self, step: Step) -> bool:
-        """Whether a step may look at a register."""
+        """Return whether a step may read a register."""
         names = self.sharing.registers
         return self._may_read_all(step) or any(
             self._named(text, names) for text in self._texts(step)
         )
 
     def visible(self, step: Step, registers: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Those of some registers that a step may look at."""
+        """Return the given registers that a step may read."""
         if not registers or self._may_read_all(step):
             return registers
         found: set[str] = set()
         for text in self._texts(step):
             found |= self._named(text, registers.keys())
-        # One name needs no order, and registers may be very many.
+        # A single name needs no order, and there may be very many registers.
         ordered = registers if len(found) > 1 else found
         return {name: registers[name] for name in ordered if name in found}
 
     def _may_read_all(self, step: Step) -> bool:
-        """Whether what a step reads cannot be told from its texts."""
+        """Return whether the registers of a step cannot be determined from its texts."""
         entry = self.steps.providers[step.column.provider_index]
         codes = (entry.transform, step.test.options.transform)
         return (
@@ -487,11 +490,11 @@ class FindAccess:
         )
 
     def _named(self, text: str, names: AbstractSet[str]) -> set[str]:
-        """The names among some that a text refers to."""
+        """Return those of the given names that a text refers to."""
         if "{" not in text:
             return set()
         found = _between_marks(text) & names
-        # Marks in the texts of a mark end it too early for a pattern.
+        # Marks inside of texts in a mark end it too early for a pattern.
         others = {*_WORD.findall(text), *_WORD.findall(_ESCAPED.sub(" ", text))} & names
         return found if others <= found else found | (others & self.templates.references(text))
 
@@ -508,13 +511,13 @@ class FindAccess:
 
 
 def _between_marks(text: str) -> set[str]:
-    """All words in a text between `{{` and `}}`, or `{%` and `%}`."""
+    """Return all words in a text between `{{` and `}}`, or `{%` and `%}`."""
     marked = " ".join(_marks(text))
     return {*_WORD.findall(marked), *_WORD.findall(_ESCAPED.sub(" ", marked))}
 
 
 def _marks(text: str) -> Iterator[str]:
-    """Its marks, each to the first end of its kind; in time that grows as the text does."""
+    """Yield its marks, each to the first end of its kind, in linear time."""
     place = 0
     unclosed: set[str] = set()
     while (opening := _OPENING.search(text, place)) is not None:
@@ -529,7 +532,7 @@ def _marks(text: str) -> Iterator[str]:
 
 
 def _makes_names(variables: Mapping[str, Any]) -> bool:
-    """Whether replacing references between variables may make references that none of them has."""
+    """Return whether replacing references between variables may create references that none of them has."""
     texts = [value for value in variables.values() if isinstance(value, str) and "{{" in value]
     used = {name for text in texts for name in _REFERENCE.findall(text)}
     if CONVERSATION_VARIABLE in used:
@@ -540,7 +543,7 @@ def _makes_names(variables: Mapping[str, Any]) -> bool:
 
 
 def _opens_brace(value: Any) -> bool:
-    """Whether a brace opens in the text of a value outside of whole marks."""
+    """Return whether a brace opens in the text of a value outside of whole marks."""
     match value:
         case str():
             return "{" in _WHOLE_MARK.sub("", value)
@@ -551,7 +554,7 @@ def _opens_brace(value: Any) -> bool:
 
 
 def texts_in(value: Any) -> Iterator[str]:
-    """The texts in a value, wherever they stand in it."""
+    """Yield the texts in a value, at any depth."""
     match value:
         case str():
             yield value

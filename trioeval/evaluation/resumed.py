@@ -1,13 +1,13 @@
 # Apart from `run.open_task`: it belongs to this package, which the other only uses.
-"""A task of which some rows are there already: only the others are run.
+"""A resumed task: only rows without a result are run.
 
-The plan of the task stays what it is. What the kernel is given has no gaps, though: the jobs that are left,
-moved together. Everything that speaks of jobs is translated, in both directions: the order in which they may
-start, what runs serially, what they depend on, their outcomes. For whatever decides who may start when,
-kept jobs are over and done as soon as they may start.
+The plan of the task does not change. The kernel gets a plan without gaps, though: the remaining jobs with
+consecutive indices. All indices of jobs are translated, in both directions: the start order, serial jobs,
+dependencies, outcomes. For the readiness of the whole plan, kept jobs have ended successfully as soon as they
+may start.
 
-Rows that are kept have left outputs in registers and turns in conversations. Those are restored from what was
-recorded before anything starts, so that a row sees what an uninterrupted run would have shown it.
+Kept rows have stored outputs in registers and turns in conversations. Those are restored from the records
+before anything starts, so that a row sees what an uninterrupted run would have shown it.
 
 Rows that are compared with each other are kept together or not at all.
 
@@ -33,43 +33,43 @@ from trioeval.kernel import Blocked, Calls, Edge, Freed, Job, Outcome, Plan, Ran
 from trioeval.sequences import LazySequence
 from trioeval.suite.expand import Expansion, Step
 
-_STRIDE = 100  # rows that are restored between two looks at the rest of the world
+_STRIDE = 100  # rows that are restored between two checkpoints
 
 
-class Memory(Protocol):
-    """What rows leave for later ones; `Tools` is one."""
+class RowMemory(Protocol):
+    """The data that rows leave for later ones; `Tools` implements it."""
 
     @property
     def remembers(self) -> bool:
-        """Whether any row may leave anything."""
+        """True if any row may leave data."""
         ...
 
     def stores(self, step: Step, /) -> bool:
-        """Whether a row may leave its output."""
+        """Return whether a row may store its output."""
         ...
 
     def leaves(self, step: Step, /) -> bool:
-        """Whether a row may leave its output, or a turn."""
+        """Return whether a row may store its output, or a turn."""
         ...
 
     def restore(self, step: Step, record: Mapping[str, Any], /) -> None:
-        """Leave what a row left that was recorded."""
+        """Restore the data that a recorded row left."""
         ...
 
     def over(self, step: Step, /) -> None:
-        """A row is over, and all with a lower index."""
+        """Handle the end of a row; all rows with a lower index have ended."""
         ...
 
 
 class Resumed:
-    """A body without the rows that are kept; good for one run.
+    """A task body without the kept rows; used for one run.
 
     Args:
-        body: What does all of the task.
-        kept: The rows that are there already.
+        body: The body of the whole task.
+        kept: The rows with results.
         steps: All of its steps.
-        layout: Which of its jobs are steps, where some compare others.
-        memory: What the rows share.
+        layout: The mapping of jobs to steps, if some jobs compare others.
+        memory: The data that the rows share.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Resumed:
         kept: KeptRows,
         steps: Expansion,
         layout: Layout | None,
-        memory: Memory,
+        memory: RowMemory,
     ) -> None:
         self._body = body
         self._records = kept
@@ -91,19 +91,20 @@ class Resumed:
         self._left = array("q", self._left_over())
 
     def kept_rows(self) -> Sequence[int]:
-        """The indices of the rows that are kept, ascending."""
+        """Return the indices of the kept rows, ascending."""
         return array("q", itertools.compress(range(len(self._is_kept)), self._is_kept))
 
     async def restore(self) -> None:
-        """Restore what the kept rows left, as far as others may see it. Comes first; a checkpoint."""
+        """Restore the data of kept rows that others may see. Called first; a checkpoint."""
         await trio.lowlevel.checkpoint()
         first, last = self._is_kept.find(0), self._is_kept.rfind(0)
         if first < 0 or not self._memory.remembers:
             return
-        # Serial rows that are left look from before all that runs with others, wherever they stand.
+        # Remaining serial rows read from before all rows that run with others, wherever they are in the
+        # suite.
         serial = self._steps.serial_indices
         settles = all(self._is_kept[index] for index in serial)
-        # They come before whatever is settled below, as when they ran.
+        # Serial rows are restored before any row is settled below, in the order in which they ran.
         for index in serial:
             if self._is_kept[index]:
                 self._restore(self._steps[index])
@@ -117,12 +118,12 @@ class Resumed:
                 await trio.lowlevel.checkpoint()
 
     def plan(self) -> Plan[Any]:
-        """The jobs that are left, moved together."""
+        """Return the plan of the remaining jobs, with consecutive indices."""
         plan = self._body.plan()
         readiness, needs_no_lane = plan.readiness, plan.needs_no_lane
         return attrs.evolve(
             plan,
-            jobs=_Jobs(plan.jobs, self._left),
+            jobs=_RemainingJobs(plan.jobs, self._left),
             serial_indices=tuple(self._places(plan.serial_indices)),
             edges={
                 place: self._edges(plan.edges[job])
@@ -133,14 +134,14 @@ class Resumed:
             else plan.edges,
             readiness=None
             if readiness is None or not self._left
-            else lambda: _Ready(readiness(), self, plan.serial_indices),
+            else lambda: _ResumedReadiness(readiness(), self, plan.serial_indices),
             needs_no_lane=None
             if needs_no_lane is None
             else lambda job: needs_no_lane(self._own_job(job)),
         )
 
     async def perform(self, job: Job[Any], calls: Calls[Any]) -> object:
-        """The body of a job.
+        """Run the body of a job.
 
         Raises:
             TrioevalError: As for the whole task.
@@ -148,36 +149,36 @@ class Resumed:
         return await self._body.perform(self._own_job(job), calls)
 
     def rows(self, outcome: Outcome[Any], waits: Mapping[str, float] = NO_WAITS) -> Sequence[Row]:
-        """The rows that an outcome makes known; none of them is kept."""
+        """Return the rows that an outcome completes; none of them is kept."""
         own = attrs.evolve(outcome, index=self.job(outcome.index))
         if isinstance(own, Blocked):
             own = attrs.evolve(own, by=self.job(own.by))
         return self._body.rows(own, waits)
 
     def unstarted(self, jobs: range) -> Unstarted | None:
-        """Rows of jobs that are left and never began, up to the next one that is kept."""
+        """Return the rows of remaining jobs that never started, up to the next kept one."""
         first = self.job(jobs.start)
-        # The n-th behind the first is n further on as long as none between them is kept.
+        # The n-th one after the first is n indices further as long as no row between them is kept.
         count = bisect.bisect_left(
             range(len(jobs)), 1, key=lambda n: self.job(jobs.start + n) - first > n
         )
         return self._body.unstarted(range(first, first + count))
 
     def emitted(self, row: Row) -> None:
-        """A row is told of."""
+        """Handle the emission of a row."""
         self._body.emitted(row)
 
     @property
     def left(self) -> Sequence[int]:
-        """The jobs of the whole plan that are left, ascending."""
+        """The remaining jobs of the whole plan, ascending."""
         return self._left
 
     def job(self, place: int) -> int:
-        """The index in the whole plan of a job that is left."""
+        """Return the index in the whole plan of a remaining job."""
         return self._left[place]
 
     def place(self, job: int) -> int | None:
-        """Which of the jobs that are left one of the whole plan is; None if it is kept."""
+        """Return the position among the remaining jobs of a job of the whole plan; None if it is kept."""
         found = bisect.bisect_left(self._left, job)
         return found if found < len(self._left) and self._left[found] == job else None
 
@@ -185,7 +186,7 @@ class Resumed:
         return attrs.evolve(job, index=self.job(job.index))
 
     def _places(self, jobs: Iterable[int]) -> Iterator[int]:
-        """Those of some jobs that are left, in their order."""
+        """Return the positions of those jobs that remain, in their order."""
         return (place for place in map(self.place, jobs) if place is not None)
 
     def _edges(self, edges: Sequence[Edge]) -> Sequence[Edge]:
@@ -204,7 +205,7 @@ class Resumed:
                     self._is_kept[start : group.stop] = bytes(span.width)
 
     def _is_unclear(self, group: range) -> bool:
-        """Whether a row has no verdict that may have left its output before it was compared."""
+        """Return whether a row may have stored its output before it was compared, but has no verdict."""
         return self._memory.remembers and any(
             self._memory.stores(self._steps[index])
             and self._records.record(index).get("gradingResult") is None
@@ -212,7 +213,7 @@ class Resumed:
         )
 
     def _left_over(self) -> Iterator[int]:
-        """The jobs of the whole plan that are left, ascending."""
+        """Return the remaining jobs of the whole plan, ascending."""
         layout = self._layout
         if layout is None:
             return (index for index, is_kept in enumerate(self._is_kept) if not is_kept)
@@ -220,14 +221,14 @@ class Resumed:
 
 
 def _step_of(job: int, layout: Layout) -> int:
-    """The step that a job is, or one of those that it compares."""
+    """Return the step of a job, or the first one that it compares."""
     step, group = layout.step(job), layout.group(job)
     return group.start if step is None and group is not None else step or 0
 
 
 @attrs.frozen
-class _Jobs(LazySequence[Job[Any]]):
-    """The jobs that are left, made when they are looked at."""
+class _RemainingJobs(LazySequence[Job[Any]]):
+    """The remaining jobs, created on access."""
 
     whole: Sequence[Job[Any]]
     left: Sequence[int]
@@ -240,40 +241,40 @@ class _Jobs(LazySequence[Job[Any]]):
 
 
 @attrs.define(eq=False)
-class _Ready(Readiness):
-    """As ready as the whole plan says, in which kept jobs are done."""
+class _ResumedReadiness(Readiness):
+    """The readiness of the whole plan, in which kept jobs have succeeded."""
 
     _whole: Readiness
     _resumed: Resumed
     _serial: Iterable[int]
-    """Serial jobs of the whole plan: nobody names them."""
+    """Serial jobs of the whole plan, which the readiness does not return."""
 
     def begin(self) -> Sequence[int]:
-        """The jobs that may start at once, kept ones being done."""
+        """Return the jobs that may start at once, given that kept ones have succeeded."""
         found = [Freed(tuple(self._whole.begin()))]
         found += [
             self._whole.over(job, done=True)
             for job in self._serial
             if self._resumed.place(job) is None
         ]
-        # What is done blocks nobody.
+        # Successful jobs block no other.
         return self._pass_on(found).ready
 
     def over(self, index: int, *, done: bool) -> Freed:
-        """What an outcome sets free, and what kept jobs do that it sets free."""
+        """Return the jobs that an outcome releases, directly or through kept jobs."""
         return self._pass_on([self._whole.over(self._resumed.job(index), done=done)])
 
     def rank(self, index: int) -> Rank:
-        """As in the whole plan."""
+        """Return the rank in the whole plan."""
         return self._whole.rank(self._resumed.job(index))
 
     def aside(self, index: int) -> Freed | None:
-        """As in the whole plan."""
+        """Return the decision of the whole plan."""
         freed = self._whole.aside(self._resumed.job(index))
         return None if freed is None else self._pass_on([freed])
 
     def _pass_on(self, freed: Iterable[Freed]) -> Freed:
-        """What becomes free of the jobs that are left, when every kept one that does is over at once."""
+        """Return the released jobs that remain, ending each kept one that is released at once."""
         place = self._resumed.place
         ready: list[int] = []
         blocked: list[tuple[int, int]] = []

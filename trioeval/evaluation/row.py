@@ -1,4 +1,4 @@
-"""A row: everything that is known of one test × prompt × provider when it is over."""
+"""A row: all data about one test × prompt × provider after its end."""
 
 import enum
 from collections.abc import Mapping, Sequence
@@ -15,22 +15,22 @@ from trioeval.providers import Reply
 from trioeval.suite.expand import Expansion, Step
 from trioeval.suite.model import ProviderEntry
 
-# The ids of rows, by their indices: whoever writes down what a row does says with it which row that is.
+# The ids of rows, by their indices: records of a row's calls include its id.
 
 
-_MANY = 4096  # rows that are under way at a time, about
+_MANY = 4096  # about the number of rows in flight at a time
 
 
 @attrs.define(eq=False)
 class RowIds:
-    """The ids of the rows of one task. Those of rows that are under way are computed once."""
+    """The ids of the rows of one task. Those of rows in flight are computed only once."""
 
     steps: Expansion
-    """As the suite has them, whatever extensions make of them."""
+    """The steps as written in the suite, without changes by extensions."""
     _known: dict[int, str] = attrs.field(init=False, factory=dict)
 
     def __call__(self, index: int) -> str:
-        """What a row is known by; see `row_id`."""
+        """Return the id of a row; see `row_id`."""
         found = self._known.get(index)
         if found is None:
             if len(self._known) >= _MANY:
@@ -46,79 +46,79 @@ class RowIds:
         return row_id(label, column.prompt.label, step.vars, test.description)
 
 
-LEFT = frozenset({"interrupted", "not_run", "blocked"})
-"""How jobs ended that did not run to their end: they say nothing of who was asked."""
+UNFINISHED_OUTCOMES = frozenset({"interrupted", "not_run", "blocked"})
+"""Outcomes of jobs that did not run to their end: they are no evidence about the provider."""
 
 
 class Status(enum.Enum):
-    """Every row is exactly one of these."""
+    """The status of a row: exactly one of these."""
 
     PASS = "pass"  # noqa: S105 - a verdict
     FAIL = "fail"
     """Assertions did not hold."""
     ERROR = "error"
-    """There is no verdict: no reply, no grading, or no time."""
+    """The row has no verdict: no reply, no grading, or a timeout."""
     NOT_RUN = "not_run"
-    """It did not run to its end: the run was stopped before, or something that it depends on failed."""
+    """It did not run to its end: the run was stopped before, or a dependency failed."""
 
     @classmethod
     def without_verdict(cls, outcome: str) -> "Status":
-        """That of a row without a verdict, by how its job ended, as in `Row.outcome`.
+        """Return the status of a row without a verdict, by the outcome of its job, as in `Row.outcome`.
 
         Example:
             >>> Status.without_verdict("timed_out"), Status.without_verdict("interrupted")
             (<Status.ERROR: 'error'>, <Status.NOT_RUN: 'not_run'>)
         """
-        return cls.NOT_RUN if outcome in LEFT else cls.ERROR
+        return cls.NOT_RUN if outcome in UNFINISHED_OUTCOMES else cls.ERROR
 
     @property
     def has_verdict(self) -> bool:
-        """Whether the row was judged."""
+        """True if the row was judged."""
         return self in {Status.PASS, Status.FAIL}
 
     @property
     def label(self) -> str:
-        """What tables call it."""
+        """Its name in tables."""
         return self.name.replace("_", " ")
 
 
 class RowResult(Protocol):
-    """The result of a row in the terms of its task type, beside what rows of all types have."""
+    """The result of a row specific to its task type, besides the data that rows of all types have."""
 
     @property
     def name(self) -> str:
-        """The member of the row's record that holds it."""
+        """The member of the row's record that contains it."""
         ...
 
     @property
     def steps(self) -> int:
-        """Calls of the model that the usage of the reply is the sum of."""
+        """Number of model calls whose usage the reply sums up."""
         ...
 
     def json(self) -> dict[str, Any]:
-        """The result as JSON data; facts that are not known are left out."""
+        """Return the result as JSON data; unknown facts are left out."""
         ...
 
     def blocked(self, why: str, *, is_stopped: bool) -> Self:
-        """The result of a row that never began, because another task is not complete.
+        """Return the result of a row that never started, because another task is not complete.
 
         Args:
-            why: The reason, in words.
-            is_stopped: Whether that task was stopped, and did not fail.
+            why: The reason, as text.
+            is_stopped: Whether that task was stopped rather than failed.
         """
         ...
 
 
 @attrs.frozen(kw_only=True)
 class RowsNotRun:
-    """Rows of one task that never began, one after another: as many as there are, and no object for each."""
+    """Consecutive rows of one task that never started, without an object for each."""
 
     first: "Row"
-    """The first of them; all end as it does."""
+    """The first of them; all have its outcome."""
     indices: range
-    """All of them."""
+    """The indices of all of them."""
     columns: Mapping[int, int]
-    """How many each column has, by its number."""
+    """The number of rows in each column, by the column's number."""
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -135,57 +135,57 @@ class Row:
     prompt: str | None
     """The rendered prompt; None if it was not rendered."""
     reply: Reply | None
-    """What the provider answered, also when grading it failed or was cut off."""
+    """The provider's reply, also if grading it failed or was cut off."""
     output: Any
-    """The reply's output after all transforms; None where there is none."""
+    """The reply's output after all transforms; None without one."""
     verdict: Verdict | None
     error: str | None
-    """Why there is no verdict, or the reason of a failed one."""
+    """The reason why there is no verdict, or the reason of a failed one."""
     failure: ProviderError | None
-    """How the provider failed; None if it did not."""
+    """The provider's failure; None without one."""
     outcome: str
-    """How the job ended: `done`, `failed`, `timed_out`, `interrupted`, `blocked` or `not_run`."""
+    """The outcome of the job: `done`, `failed`, `timed_out`, `interrupted`, `blocked` or `not_run`."""
     lane: str
     latency_ms: float | None
-    """Time of the provider's call alone, without any wait."""
+    """Duration of the provider's call alone, without any wait."""
     wait_ms: float
-    """Time that the started row waited for lanes."""
+    """Time that the row waited for lanes after its start."""
     calls: int
-    """Requests to providers and judges, retries and those that failed among them.
+    """Requests to providers and judges, including retries and failed ones.
 
-    Of earlier executions of its run those count whose replies are used; the cache makes none.
+    Requests of earlier executions of its run count if their replies are used; replies from the cache do not.
     """
     cached: bool = False
-    """Whether the reply came from the cache, and cost nothing."""
+    """True if the reply came from the cache, and cost nothing."""
     waits: Mapping[str, float] = attrs.field(factory=dict)
-    """Seconds that it waited, by what for (`trioeval.kernel.Why`): before it was started, as the next one of
-    its lane, and then. Of several calls that wait for one lane at once, one counts. Empty where a run has
+    """Seconds of waiting by reason (`trioeval.kernel.Why`): before the start, as the next job of its lane,
+    and after the start. Of several calls that wait for one lane at once, one counts. Empty for a run with
     neither a journal nor an observer."""
     graded: tuple[Verdict, ...] = ()
-    """The verdicts of single assertions that are there although the row has no verdict, in their order."""
+    """The verdicts of single assertions of a row without a verdict, in their order."""
     spent: Spent = NOTHING_SPENT
-    """What asking judges used, also where that came to nothing."""
+    """The usage of judges, including failed calls."""
     lost: Spent = NOTHING_SPENT
-    """What calls of the provider used that came to nothing, as far as it told that; not in `reply`."""
+    """The usage of the provider's failed calls, as far as it reported it; not included in `reply`."""
     cut: Cut | None = None
-    """What kept it from running to its end; None if nothing did."""
+    """The reason why it did not run to its end; None if it did."""
     details: Mapping[str, Any] = attrs.field(factory=dict)
-    """What else is known of why it could not be judged, as JSON data."""
+    """Additional data about why it could not be judged, as JSON data."""
     task: str | None = None
-    """The id of its task; None where the suite has no tasks but is one."""
+    """The id of its task; None if the suite is a single task."""
     result: RowResult | None = None
-    """Of a task of type `question_eval` a `QuestionResult`; None of other types."""
+    """A `QuestionResult` for a task of type `question_eval`; None for other types."""
     planned: Step | None = None
-    """The step as the suite has it, where an extension made another one of it."""
+    """The step as written in the suite, if an extension changed it."""
 
     @property
     def vars(self) -> Mapping[str, Any]:
-        """The variables of its test, as they stand there."""
+        """The variables of its test, as written there."""
         return self.step.vars
 
     @property
     def label(self) -> str:
-        """What tables call its provider."""
+        """The name of its provider in tables."""
         return self.provider.label or self.provider.id
 
     @property
@@ -195,12 +195,12 @@ class Row:
 
     @property
     def body_excerpt(self) -> str | None:
-        """The beginning of what the provider sent when it failed, at most 2 KB."""
+        """The start of the provider's error response, at most 2 KB."""
         return None if self.failure is None else self.failure.body_excerpt or None
 
     @property
     def first_token_ms(self) -> float | None:
-        """Time from the request to the reply's first token; None where it was not measured."""
+        """Time from the request to the reply's first token; None if it was not measured."""
         first = None if self.reply is None else self.reply.first_token
         return None if first is None else first * 1000
 
@@ -215,24 +215,24 @@ class Row:
         return {} if self.verdict is None else self.verdict.named_scores
 
 
-# Rows of a task as later tasks use them: as seeds, tests or questions.
+# Rows of a task as input of later tasks: as seeds, tests or questions.
 
 
 @attrs.define(eq=False)
 class RowsLeft:
-    """The rows of one task that others are made of.
+    """The rows of one task that other tasks use.
 
-    Those of a dataset are its columns. Those of other tasks are `vars`, `prompt`, `output`, `provider`,
-    `pass`, `score` and `error`.
+    Rows of a dataset consist of its columns. Those of other tasks consist of `vars`, `prompt`, `output`,
+    `provider`, `pass`, `score` and `error`.
     """
 
     is_complete: bool = False
-    """Whether the task is over and nothing of it is missing."""
+    """True if the task has ended and nothing of it is missing."""
     _by_index: dict[int, Mapping[str, Any]] = attrs.field(init=False, factory=dict, repr=False)
     _whole: Sequence[Mapping[str, Any]] | None = attrs.field(init=False, default=None, repr=False)
 
     def add(self, row: Row) -> None:
-        """Take a row that is over."""
+        """Add an ended row."""
         self._by_index[row.index] = {
             "vars": dict(row.vars),
             "prompt": row.prompt,
@@ -244,7 +244,7 @@ class RowsLeft:
         }
 
     def add_record(self, index: int, record: Mapping[str, Any]) -> None:
-        """Take a row that an earlier execution has left."""
+        """Add a row from the record of an earlier execution."""
         response, prompt, provider = (
             record.get(key) or {} for key in ("response", "prompt", "provider")
         )
@@ -259,11 +259,11 @@ class RowsLeft:
         }
 
     def put(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Take all rows of a dataset."""
+        """Set all rows of a dataset."""
         self._whole = rows
 
     def rows(self) -> Sequence[Mapping[str, Any]]:
-        """All of them, in their order."""
+        """Return all rows in order."""
         if self._whole is not None:
             return self._whole
         return [self._by_index[index] for index in sorted(self._by_index)]

@@ -1,9 +1,9 @@
 # Apart from `evaluation.grader_calls`: together they exceed 600 lines.
-"""With which prompt a judge is asked: the user's or the type's own, filled in with what it may name.
+"""The prompts of judges: the user's or the assertion type's own, filled in with variables.
 
-What is filled in is never a template itself: an output may hold any marks, and they stay as they are. Objects
-stand in a prompt as JSON, unless the environment leaves them open to templates. An output that is JSON is
-read first, so that its text is that of its value.
+Values are never templates themselves: an output may contain any marks, and they stay as they are. Objects
+appear in a prompt as JSON, unless the environment allows templates to access them. An output that is JSON is
+parsed first, so that its text is that of its value.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,20 +14,20 @@ from trioeval.suite.grader_entries import are_messages
 from trioeval.text import json_text, parse_json
 
 PARSED = frozenset({"answer", "completion", "output", "outputs"})
-"""Names under which an output stands."""
+"""Names of variables that contain outputs."""
 
 _MESSAGE_KEYS = frozenset({"content", "contents", "messages", "role"})
-"""Of an object with one of these a prompt is made as it is; any other one has a prompt for each part."""
+"""An object with one of these is a prompt; any other object has a prompt for each part."""
 
 
 def chosen_prompt(own: str, said: Any, part: int | str | None) -> str:
-    """The prompt that is filled in.
+    """Return the prompt to fill in.
 
     Args:
-        own: The type's own.
-        said: The user's, as the suite has it; None if there is none.
-        part: Which of several prompts is wanted; None of a type that asks one question, which is asked with
-            all that there is.
+        own: The prompt of the assertion type.
+        said: The user's prompt from the suite; None without one.
+        part: The key of the wanted prompt if there are several; None for a type that makes a single request,
+            which uses the whole prompt.
 
     Example:
         >>> chosen_prompt("own", ["first", "second"], 1), chosen_prompt("own", "theirs", None)
@@ -48,7 +48,7 @@ def _part_of(said: Any, part: int | str) -> Any:
     match said:
         case list() | tuple() if isinstance(part, int) and part < len(said):
             found = said[part]
-            # One message in place of a prompt stands for its text.
+            # A single message instead of a prompt means its text.
             return found.get("content") if isinstance(found, Mapping) else found
         case Mapping() if said.keys().isdisjoint(_MESSAGE_KEYS):
             return said.get(part)
@@ -63,11 +63,11 @@ def _text_of(said: Any) -> str:
 
 
 def named_values(names: Mapping[str, Any], *, open_objects: bool) -> dict[str, Any]:
-    """What prompts may name, as it stands in them.
+    """Return the values that prompts may name, as they appear in them.
 
     Args:
-        names: Variables and what the type adds to them.
-        open_objects: Whether templates may look into objects.
+        names: Variables, and the values that the type adds.
+        open_objects: Whether templates may access members of objects.
 
     Example:
         >>> named_values({"output": '{"a": 1}', "tags": ["x", {"y": 2}]}, open_objects=False)
@@ -103,15 +103,15 @@ def _closed(value: Any) -> Any:
 def render_prompt(
     text: str, names: Mapping[str, Any], fill: Callable[[str, Mapping[str, Any]], str]
 ) -> str:
-    """A prompt filled in: one that is JSON inside of its texts, any other one as a text.
+    """Fill in a prompt: the texts inside of it if it is JSON, otherwise the whole text.
 
     Args:
         text: The prompt.
-        names: What it may name.
-        fill: Fills in a text; raises `TemplateError`.
+        names: The values that it may name.
+        fill: Renders a text; raises `TemplateError`.
 
     Raises:
-        GradingError: It cannot be filled in, or nothing is left of it.
+        GradingError: It cannot be rendered, or the result is empty.
     """
     try:
         try:
@@ -134,7 +134,7 @@ def render_prompt(
 
 def _saying_something(prompt: str) -> str:
     if not prompt.strip():
-        msg = "the grading prompt is empty: nothing that it names is there"
+        msg = "the grading prompt is empty: none of its variables has a value"
         raise GradingError(msg)
     return prompt
 

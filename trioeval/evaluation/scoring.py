@@ -1,8 +1,8 @@
-"""`assertScoringFunction`: a function of the suite's that has the last word on what assertions add up to.
+"""`assertScoringFunction`: a function of the suite that computes the final verdict of a row.
 
 It is called with the named scores, and with the threshold, the results of all assertions and the tokens that
-judges used. What it gives stands in place of the mean; if it fails, so does the row. That it has to be given
-up because it takes too long says nothing of the row, and is an error.
+judges used. Its result replaces the mean; if it fails, so does the row. A timeout is no evidence about the
+row, and is an error.
 """
 
 import functools
@@ -15,7 +15,7 @@ import attrs
 from trioeval.documents.files import Around
 from trioeval.documents.mistakes import MistakenError
 from trioeval.errors import ProviderError, ScriptError
-from trioeval.evaluation.scripts import Scripts, given_up
+from trioeval.evaluation.scripts import Scripts, limit_error
 from trioeval.grading import Spent, Verdict, quote
 from trioeval.grading.algebra import components
 from trioeval.grading.model import NOTHING_SPENT
@@ -24,27 +24,27 @@ from trioeval.suite.plain import plain_data
 from trioeval.suite.test_form import read_scoring
 from trioeval.usage import Usage
 
-# What was spent so far: on judges, and on calls that failed.
+# The spending so far: on judges, and on failed calls.
 
 
 @attrs.define(eq=False)
 class Spending:
-    """What was spent so far."""
+    """The sum of what was spent so far."""
 
     _replies: list[Spent] = attrs.field(factory=list, init=False)
 
     @property
     def total(self) -> Spent:
-        """By all replies: exactly the same in whatever order they came, because it is rounded once."""
+        """The total of all replies, independent of their order, because it is rounded only once."""
         return Spent.sum(self._replies)
 
     def add(self, spent: Spent) -> None:
-        """Count what one request used, or its reply."""
+        """Add the usage of one request, or of its reply."""
         self._replies.append(spent)
 
 
 def spent_on_failure(error: ProviderError) -> Spent:
-    """What a call used that failed, as far as its provider has told it; nothing if it has not.
+    """Return the usage of a failed call, as far as its provider reported it.
 
     Example:
         >>> spent_on_failure(ProviderError("empty_reply", "no text", tokens=7)).usage.total
@@ -62,9 +62,9 @@ class Scoring:
     """Applies the scoring functions of one suite.
 
     Args:
-        around: What their files are relative to.
-        scripts: What runs them.
-        limit: Seconds that one may take, > 0.
+        around: The context of its files.
+        scripts: Runs the functions.
+        limit: Timeout in seconds, > 0.
     """
 
     def __init__(self, around: Around, scripts: Scripts, limit: float) -> None:
@@ -73,15 +73,15 @@ class Scoring:
         self._read = functools.lru_cache(functools.partial(read_scoring, around=around))
 
     async def __call__(self, text: str, verdict: Verdict, threshold: float | None) -> Verdict:
-        """A verdict as a scoring function wants it. A checkpoint.
+        """Return the verdict of a scoring function. A checkpoint.
 
         Args:
             text: The function, as in the suite.
-            verdict: What the assertions add up to.
-            threshold: That of the test.
+            verdict: The verdict of the assertions.
+            threshold: The threshold of the test.
 
         Raises:
-            GradingError: It took too long, or too much memory.
+            GradingError: It timed out, or used too much memory.
         """
         context = {
             "threshold": threshold,
@@ -103,7 +103,7 @@ class Scoring:
                 found = await self._scripts.call(file, name, arguments, self._limit)
             return _scored(verdict, found)
         except ScriptError as error:
-            failure = given_up(error, "the scoring function", self._limit)
+            failure = limit_error(error, "the scoring function", self._limit)
             if failure is not None:
                 raise failure from error
             return _failed(verdict, error.message)
@@ -117,10 +117,10 @@ def _failed(verdict: Verdict, why: str) -> Verdict:
 
 
 def _scored(verdict: Verdict, found: Any) -> Verdict:
-    """The verdict that a function gives over the one that it got.
+    """Return the verdict that a function returned, based on the one that it got.
 
     Raises:
-        ValueError: It gives something else.
+        ValueError: It returned something else.
     """
     match found:
         case {"pass": bool(passed), "score": score, "reason": str(reason)} if _is_number(score):
@@ -133,7 +133,7 @@ def _scored(verdict: Verdict, found: Any) -> Verdict:
                     reason=reason,
                     named_scores={str(name): float(value) for name, value in named.items()},
                 )
-    msg = f"it must give {WANTED}, got {quote(found)}"
+    msg = f"it must return {WANTED}, got {quote(found)}"
     raise ValueError(msg)
 
 
@@ -143,7 +143,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _plain(part: Verdict) -> Mapping[str, Any]:
-    """A result as the function gets it."""
+    """Return a result as passed to the function."""
     return {
         "pass": part.passed,
         "score": part.score,

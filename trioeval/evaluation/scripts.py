@@ -1,7 +1,7 @@
-"""The suite's own code while it runs: functions, expressions and programs, all of them in other processes.
+"""The suite's own code during a run: functions, expressions and programs, all of them in other processes.
 
-Processes that call functions stay for the next call, and are ended when a call is cancelled or takes too
-long; so there is one pool of them for each function, made when it is first called.
+Processes that call functions are reused for the next call, and are ended when a call is cancelled or times
+out; so each function has its own pool of processes, created for its first call.
 """
 
 import os
@@ -44,38 +44,38 @@ from trioeval.scripting.javascript import Script
 from trioeval.suite.sources.prompts import read_text
 from trioeval.suite.sources.tests import RUBY, ruby_command
 
-# A program of the user's that is run once, for what it prints.
+# A program of the user's that is run once, for its output.
 
 
 LARGEST = 10 * 1024 * 1024
-"""Bytes that a program may print."""
+"""Maximum output of a program in bytes."""
 
-_LAST_WORDS = 1.0
+_DRAIN_SECONDS = 1.0
 
 
 @attrs.frozen
-class Printed:
-    """What a program wrote before it ended without a fault."""
+class ProgramOutput:
+    """The output of a program that ended successfully."""
 
     output: bytes
     errors: str | None
-    """The end of what it wrote to its standard error; None if it wrote nothing there."""
+    """The end of its standard error; None if that is empty."""
 
 
 @trio.lowlevel.enable_ki_protection  # as for `start_tree`
 async def run_program(
     command: Sequence[str], *, cwd: Path, environ: Mapping[str, str], limit: float
-) -> Printed:
-    """Run a program to its end, and end whatever it leaves behind. Always a checkpoint.
+) -> ProgramOutput:
+    """Run a program to its end, and end all processes that it leaves behind. Always a checkpoint.
 
     Args:
         command: The program and its arguments; no shell is involved.
-        cwd: Where it runs.
+        cwd: Its working directory.
         environ: Its whole environment.
-        limit: Seconds that it may take, > 0.
+        limit: Timeout in seconds, > 0.
 
     Raises:
-        ScriptError: It cannot be started, fails, prints too much, or takes longer.
+        ScriptError: It cannot be started, fails, prints too much, or times out.
     """
     output, errors = bytearray(), Tail()
     code: int | None = None
@@ -87,7 +87,7 @@ async def run_program(
 
     async def read_output(stream: trio.abc.ReceiveStream) -> None:
         await read_stream(stream, keep)
-        if len(output) > LARGEST:  # nobody reads on, so it would wait for ever
+        if len(output) > LARGEST:  # its output is no longer read, so it would wait for ever
             run.cancel("too much output")
 
     try:
@@ -103,9 +103,9 @@ async def run_program(
             nursery.start_soon(read_stream, tree.process.stderr, errors.feed)
         with run:
             code = await tree.wait()
-        # What it left behind may hold its pipes open for ever. That is no time of the program.
+        # Processes that it left behind may hold its pipes open for ever; that does not count as its time.
         await tree.end()
-        nursery.cancel_scope.deadline = trio.current_time() + _LAST_WORDS
+        nursery.cancel_scope.deadline = trio.current_time() + _DRAIN_SECONDS
     if len(output) > LARGEST:
         raise ScriptError(f"{command[0]} printed more than {LARGEST} bytes", trace=errors.text)
     if code is None:
@@ -113,25 +113,25 @@ async def run_program(
     if code != 0:
         message = f"{command[0]} {describe_end(code)}{last_line(errors.text)}"
         raise ScriptError(message, trace=errors.text)
-    return Printed(bytes(output), errors.text)
+    return ProgramOutput(bytes(output), errors.text)
 
 
 RUBY_WORKER = Path(worker.__file__).with_suffix(".rb")
-"""The worker that is written in Ruby, and what it calls where no file of the user's is named."""
+"""The worker that is written in Ruby; it also contains the functions for code without a file."""
 
 _EVALUATOR = Path(evaluator.__file__)
 
 LIMIT = 60.0
-"""Seconds that a call may take where nobody says how long."""
+"""Default timeout of a call in seconds."""
 
 
-def given_up(error: ScriptError, what: str, limit: float) -> GradingError | None:
-    """The error of code that judges and had to be given up; None if it failed by itself.
+def limit_error(error: ScriptError, what: str, limit: float) -> GradingError | None:
+    """Return the error of judging code that was ended at a limit; None if it failed by itself.
 
     Args:
-        error: How it ended.
-        what: What it is, in words.
-        limit: Seconds that it might take.
+        error: Its failure.
+        what: What it is, for the message.
+        limit: Its timeout in seconds.
     """
     if error.at_limit:
         return GradingError(f"{what} hit a limit: {error.message}")
@@ -149,15 +149,15 @@ async def open_scripts(
     memory_mb: int = 0,
     trust: Trust = TRUSTED,
 ) -> AsyncGenerator["Scripts"]:
-    """What runs the code of one suite, for as long as the block.
+    """Open a runner for the code of one suite, for the duration of the block.
 
     Args:
-        directory: Where all of it runs; absolute.
-        environ: What it inherits. Its `PYTHON` is the interpreter, and its `PYTHON_WORKERS` the number of
-            processes for each function, under `TRIOEVAL_` or `PROMPTFOO_`.
-        workers: Processes for each function, ≥ 1; None takes those of the environment, or one.
-        memory_mb: Mebibytes that each of them may have for its data; 0 does not limit them.
-        trust: What the suite may do; of one that is not trusted, nothing runs.
+        directory: The working directory of all code; absolute.
+        environ: The inherited environment. Its `PYTHON` is the interpreter, and its `PYTHON_WORKERS` the
+            number of processes for each function, with the prefix `TRIOEVAL_` or `PROMPTFOO_`.
+        workers: Processes for each function, ≥ 1; None uses the number of the environment, or one.
+        memory_mb: Memory limit of each of them in mebibytes; 0 for none.
+        trust: The permissions of the suite; code of an untrusted suite does not run.
     """
     around = Around(directory=directory, environ=environ, trust=trust)
     wanted = around.variable("PYTHON_WORKERS")
@@ -177,7 +177,7 @@ class Scripts:
     _memory_mb: int
     _stack: AsyncExitStack = attrs.field(repr=False)
     _is_said: bool
-    """Whether the environment says how many processes each function has."""
+    """True if the environment sets the number of processes of each function."""
     _pools: dict[tuple[Path, str, int], Workers] = attrs.field(init=False, factory=dict, repr=False)
     _engine: Workers | None = attrs.field(init=False, default=None, repr=False)
     _queries: Workers | None = attrs.field(init=False, default=None, repr=False)
@@ -186,7 +186,7 @@ class Scripts:
     )
 
     def workers_of(self, wanted: int | None) -> int:
-        """Processes for a function: as wanted, else as the environment says, else one for each processor."""
+        """Return the number of processes of a function: `wanted`, the environment's, or one per CPU."""
         if wanted is None:
             wanted = self._workers if self._is_said else os.cpu_count() or 1
         return min(max(wanted, 1), MOST_WORKERS)
@@ -201,31 +201,31 @@ class Scripts:
         workers: int | None = None,
         continues: bool = False,
     ) -> Any:
-        """What a function of a Python file returns. Always a checkpoint.
+        """Return the result of a function of a Python file. Always a checkpoint.
 
         Args:
             file: Absolute.
             function: Its name; it may be async, for asyncio.
-            arguments: JSON.
-            limit: Seconds that it may take, > 0.
-            workers: Processes for the function, ≥ 1; None takes those of all code.
-            continues: Whether it may depend on calls before this one.
+            arguments: JSON data.
+            limit: Timeout in seconds, > 0.
+            workers: Processes for the function, ≥ 1; None uses the default.
+            continues: Whether it may depend on earlier calls.
 
         Raises:
-            ScriptError: It failed, took longer, or returned what is not JSON; or it continues calls of
-                another process, and keeps state.
+            ScriptError: It failed, timed out, or returned something that is not JSON; or it depends on calls
+                of another process, and keeps state.
         """
         name = f"{file.name}:{function}"
         pool = await self._pool(file, function, name, workers or self._workers)
         return await _called(pool, arguments, limit, continues=continues)
 
     async def python(self, code: str, values: Mapping[str, Any], limit: float = LIMIT) -> Any:
-        """What Python code gives that sees the values under their names. Always a checkpoint.
+        """Return the result of Python code that sees the values under their names. Always a checkpoint.
 
         Args:
-            code: An expression, or statements of which one returns.
-            values: JSON.
-            limit: Seconds that it may take, > 0.
+            code: An expression, or statements with a return.
+            values: JSON data.
+            limit: Timeout in seconds, > 0.
 
         Raises:
             ScriptError: As for `call`.
@@ -235,15 +235,15 @@ class Scripts:
     async def python_rows(
         self, code: str, rows: Sequence[Mapping[str, Any]], limit: float = LIMIT
     ) -> Sequence[Mapping[str, Any]]:
-        """What Python code gives for each of several rows: `value`, or an `error`. Always a checkpoint.
+        """Return the `value` or `error` of Python code for each of several rows. Always a checkpoint.
 
         Args:
-            code: As of `python`.
-            rows: Of each the values by name: JSON, and all with the same names.
-            limit: Seconds that all of them together may take, > 0.
+            code: As for `python`.
+            rows: The values of each row by name: JSON data, all with the same names.
+            limit: Timeout of all of them together in seconds, > 0.
 
         Raises:
-            ScriptError: They took longer, or the process ended.
+            ScriptError: They timed out, or the process ended.
         """
         told: list[Mapping[str, Any]] = await self._ask(
             _EVALUATOR, "run_each", [code, list(rows)], limit, "Python"
@@ -251,13 +251,13 @@ class Scripts:
         return told
 
     async def judge(self, code: str, output: Any, context: Encoded, limit: float = LIMIT) -> Any:
-        """What the Python code of an assertion gives. Always a checkpoint.
+        """Return the result of an assertion's Python code. Always a checkpoint.
 
         Args:
-            code: An expression on one line, or several lines of which one returns.
-            output: JSON.
+            code: An expression on one line, or several lines with a return.
+            output: JSON data.
             context: An object.
-            limit: Seconds that it may take, > 0.
+            limit: Timeout in seconds, > 0.
 
         Raises:
             ScriptError: As for `call`.
@@ -267,13 +267,13 @@ class Scripts:
     async def ruby(
         self, file: Path | None, function: str, arguments: Sequence[Any], limit: float = LIMIT
     ) -> Any:
-        """What a function of a Ruby file returns. Always a checkpoint.
+        """Return the result of a function of a Ruby file. Always a checkpoint.
 
         Args:
-            file: Absolute; None is what judges by code: `judge`, with code, output and context.
+            file: Absolute; None for the built-in function `judge`, with code, output and context.
             function: Its name.
-            arguments: JSON.
-            limit: Seconds that it may take, > 0.
+            arguments: JSON data.
+            limit: Timeout in seconds, > 0.
 
         Raises:
             ScriptError: As for `call`.
@@ -282,15 +282,15 @@ class Scripts:
         return await self._ask(file or RUBY_WORKER, function, arguments, limit, name)
 
     async def query(self, query: Query, answer: Answer, size: int) -> Any:
-        """What a query into an output finds. A checkpoint unless it is quick.
+        """Return the result of a query into an output. A checkpoint unless it is quick.
 
         Args:
-            query: What is looked for.
-            answer: Where.
+            query: The query.
+            answer: The output.
             size: Characters of the output, as JSON.
 
         Raises:
-            TransformError: It finds nothing, fails, or takes more than it may.
+            TransformError: It finds nothing, fails, or exceeds its limits.
         """
         if query.is_quick(size):
             return query.apply(answer)
@@ -306,16 +306,16 @@ class Scripts:
         limit: float = LIMIT,
         name: str | None = None,
     ) -> Any:
-        """What a script gives; None if that is nothing. Always a checkpoint.
+        """Return the result of a script; None without one. Always a checkpoint.
 
         Args:
-            script: One without a fault.
-            arguments: JSON, in the order of its names.
-            limit: Seconds that it may take, > 0; of computing it has two.
+            script: A valid script.
+            arguments: JSON data, in the order of its names.
+            limit: Timeout in seconds, > 0; its CPU time is limited to two.
             name: Its name in errors; None is its code.
 
         Raises:
-            ScriptError: It failed, or took longer.
+            ScriptError: It failed, or timed out.
         """
         self._check(name or show(script.code))
         if self._engine is None:
@@ -336,31 +336,31 @@ class Scripts:
         arguments: Sequence[Any],
         limit: float = LIMIT,
     ) -> Any:
-        """What a function that a JavaScript file exports gives. Always a checkpoint.
+        """Return the result of a function that a JavaScript file exports. Always a checkpoint.
 
         Args:
             file: Absolute; it is read once.
-            function: Its name, which must be there; None is what the file exports by default.
-            names: What the arguments are called.
-            arguments: JSON.
-            limit: Seconds that it may take, > 0; of computing it has two.
+            function: Its name, which must exist; None for the default export.
+            names: The names of the arguments.
+            arguments: JSON data.
+            limit: Timeout in seconds, > 0; its CPU time is limited to two.
 
         Raises:
-            ScriptError: It failed, or took longer.
+            ScriptError: It failed, or timed out.
         """
         name = file.name if function is None else f"{file.name}:{function}"
         return await self.javascript(self._module(file, function, names), arguments, limit, name)
 
     async def program(self, command: str, argument: str, limit: float = LIMIT) -> str:
-        """What a program prints, without space around it. Always a checkpoint.
+        """Return the output of a program, without surrounding white space. Always a checkpoint.
 
         Args:
             command: Its command line, split as a shell would split it; no shell runs.
-            argument: One more argument.
-            limit: Seconds that it may take, > 0.
+            argument: One additional argument.
+            limit: Timeout in seconds, > 0.
 
         Raises:
-            ScriptError: It failed, took longer, or wrote nothing but to its standard error.
+            ScriptError: It failed, timed out, or wrote only to its standard error.
         """
         words = shlex.split(command)
         self._check(show(command))
@@ -369,20 +369,20 @@ class Scripts:
             [*words, argument], cwd=around.directory, environ=around.environ, limit=limit
         )
         if printed.errors and not printed.output.strip():
-            what = f"{words[0]} wrote nothing but to its standard error{last_line(printed.errors)}"
+            what = f"{words[0]} wrote only to its standard error{last_line(printed.errors)}"
             raise ScriptError(what, trace=printed.errors)
         return to_text(printed.output)
 
     async def python_file(self, file: Path, argument: str, limit: float = LIMIT) -> str:
-        """What a Python file prints when it is run, without the last end of a line. Always a checkpoint.
+        """Return the output of a Python file, without the last line end. Always a checkpoint.
 
         Args:
             file: Absolute.
             argument: Its only argument.
-            limit: Seconds that it may take, > 0.
+            limit: Timeout in seconds, > 0.
 
         Raises:
-            ScriptError: It failed, or took longer.
+            ScriptError: It failed, or timed out.
         """
         around = self._around
         self._check(file.name)
@@ -404,7 +404,7 @@ class Scripts:
         return script
 
     def _check(self, what: str) -> None:
-        """Refuse code that passed the checks when the suite was loaded."""
+        """Refuse code that is not allowed to run, also if it passed the checks at loading."""
         try:
             self._around.check_code(what)
         except MistakenError as error:
@@ -433,7 +433,7 @@ class Scripts:
                 environ=self._around.environ,
                 workers=workers,
                 memory_mb=self._memory_mb,
-                limit_key=None,  # it has another name in each place, or none
+                limit_key=None,  # its key differs from place to place, or is missing
             )
             if file.suffix.lower() == RUBY:
                 ruby = ruby_command(self._around)

@@ -1,9 +1,9 @@
-"""The files that a suite is made of, and whether they are what they were.
+"""The files that a suite depends on, and their digests.
 
-A suite whose files, flags and environment are the same has the same rows, so a run of it can be continued
-without a look at them. To a Python file belong the modules beside it that it imports, and those that they
-import. Some things cannot be seen from files: what a generator of tests returns that looks elsewhere, what
-variables `file://…` hold, which are read when their rows run, and modules that are installed elsewhere, or
+A suite with the same files, flags and environment has the same rows, so a run of it can be continued without
+comparing them. A Python file includes the modules beside it that it imports, and those that they import. Some
+things cannot be seen from files: the result of a test generator that depends on other data, the contents of
+`file://…` variables, which are read when their rows run, and modules that are installed elsewhere, or
 imported by a computed name.
 """
 
@@ -23,24 +23,24 @@ from trioeval.suite.tests import remarkable_places
 _CODE = re.compile(
     r"(?:file://|python:|exec:)?([^\n\0]{1,1000}?\.(?:py|[cm]?js|rb|sh))(?::[\w.]+[?!]?)?"
 )
-"""What names a file of code, as a text of its own."""
+"""A text that is a reference to a code file."""
 
 _PREFIX = re.compile(r"\A(?:file://|python:|replay:)")
 
 
 @attrs.define(eq=False)
 class CodeFiles:
-    """The digests of files of code, by the references to them; each is read once.
+    """The digests of code files, by the references to them; each file is read once.
 
     Args:
-        directory: What references are relative to.
+        directory: The folder that references are relative to.
     """
 
     directory: Path
     _digests: dict[str, str | None] = attrs.field(init=False, factory=dict)
 
     def __call__(self, text: str) -> str | None:
-        """The digest of the file that a text names; None if it names none that can be read."""
+        """Return the digest of the file that a text references; None without a readable file."""
         found = _CODE.fullmatch(text)
         if found is None:
             return None
@@ -50,7 +50,7 @@ class CodeFiles:
 
 
 def files_of(suite: Suite) -> tuple[Path, ...]:
-    """All files that decide what a suite says: those it was read from, those of its code, and seeds."""
+    """Return all files that decide the content of a suite: those it was read from, its code, and seeds."""
     files = list(suite.files)
     for part in (suite, *(task.suite for task in suite.tasks)):
         named = (_CODE.fullmatch(text) for text in _texts(part))
@@ -61,9 +61,9 @@ def files_of(suite: Suite) -> tuple[Path, ...]:
 
 
 def named_files(suite: Suite) -> Iterator[Path]:
-    """The files that providers and options of a suite name: recordings, requests, variables.
+    """Yield the files that providers and options of a suite name: recordings, requests, variables.
 
-    Some may not exist, since any text of a config may be meant as one.
+    Some may not exist, since any text of a config might be a file name.
     """
     for part in (suite, *(task.suite for task in suite.tasks)):
         said = part.command_line_options
@@ -77,14 +77,14 @@ def named_files(suite: Suite) -> Iterator[Path]:
 
 
 def file_digests(files: Iterable[Path | str]) -> dict[str, str | None]:
-    """SHA-256 of files by their paths, in hexadecimal; None of one that cannot be read."""
+    """Return the SHA-256 of files by their paths, in hexadecimal; None for an unreadable file."""
     return {str(file): _digest(Path(file)) for file in files}
 
 
 def with_imports(file: Path) -> list[Path]:
-    """A file of code and, of a Python file, the modules in its folder that it imports, directly or not."""
+    """Return a code file, and the modules in its folder that a Python file imports, also indirectly."""
     found, folder = [file], file.parent
-    for one in found:  # it grows meanwhile
+    for one in found:  # the list grows during the loop
         for name in _imported(one, folder) if one.suffix == ".py" else ():
             stem = folder.joinpath(*name.split("."))
             for module in (stem.with_suffix(".py"), stem / "__init__.py"):
@@ -94,7 +94,7 @@ def with_imports(file: Path) -> list[Path]:
 
 
 def _imported(file: Path, folder: Path) -> Iterator[str]:
-    """Names of modules that a file may import, each with the packages that it is in."""
+    """Yield the names of modules that a file may import, each preceded by its packages."""
     try:
         tree = ast.parse(file.read_bytes())
         package = file.parent.relative_to(folder).parts
@@ -114,7 +114,7 @@ def _imported(file: Path, folder: Path) -> Iterator[str]:
 
 
 def _code_digest(file: Path) -> str | None:
-    """The digest of a file of code, and of the modules beside it that it imports."""
+    """Return the digest of a code file and the modules beside it that it imports."""
     digests = [_digest(one) for one in with_imports(file)]
     if len(digests) == 1:
         return digests[0]
@@ -122,7 +122,7 @@ def _code_digest(file: Path) -> str | None:
 
 
 def _texts(suite: Suite) -> Iterator[str]:
-    """The texts of a suite that may name code."""
+    """Yield the texts of a suite that may name code."""
     yield from suite.extensions
     yield from suite.nunjucks_filters.values()
     yield from suite.assertion_types.values()

@@ -1,12 +1,11 @@
-"""Runs the rows of a task, on the lanes, budget, deadline and stop that all tasks of a run share.
+"""The rows of a task during a run, on the lanes, budget, deadline and stop that all tasks of the run share.
 
-A row is made and written down as soon as its job has its outcome, and is told of in index order, when it is
-safe: whoever has been told of a row finds it again, whatever happens.
+A row is created and recorded as soon as its job has its outcome, and is emitted in index order, when its
+record is durable: an emitted row is never lost, whatever happens.
 
-Every task is one plan, and every plan is run, also if nothing of it may start any more: that of a task which
-is blocked is stopped before it begins, and that of a task whose turn never came begins in a scope that is
-cancelled already. So the kernel alone sees to it that every row comes exactly once, in order (laws TOTAL,
-ORDER, DEADLINE, DRAIN).
+Every task is one plan, and every plan is run, also if none of its jobs may start: the plan of a blocked task
+is stopped before it starts, and that of a task that was never reached starts in a cancelled scope. So the
+kernel alone ensures that every row is emitted exactly once, in order (laws TOTAL, ORDER, DEADLINE, DRAIN).
 """
 
 import functools
@@ -19,9 +18,9 @@ import trio
 
 from trioeval.evaluation.hooks import Hooks
 from trioeval.evaluation.journal import Journal, KeptRows, RecordObserver
-from trioeval.evaluation.outcomes import TaskEnd, lacking_task
+from trioeval.evaluation.outcomes import TaskEnd, with_lacking_task
 from trioeval.evaluation.row import Row, RowsLeft, RowsNotRun, Status
-from trioeval.evaluation.waits import NO_WAITS, Waits
+from trioeval.evaluation.waits import NO_WAITS, WaitTimes
 from trioeval.kernel import (
     Admitted,
     Budget,
@@ -40,60 +39,60 @@ from trioeval.kernel.events import guarded
 from trioeval.nurseries import open_plain_nursery
 from trioeval.suite.dependencies import Lacking
 
-# Rows are emitted in index order, so one may wait long for those before it. An observer learns earlier that
-# it ended: as soon as its own record is safe. With it, all that was recorded before is safe too.
+# Rows are emitted in index order, so one may wait long for those before it. An observer is notified of its
+# end earlier: as soon as its own record is durable. Everything recorded before it is durable then, too.
 
 
-class Watch(Protocol):
-    """Who follows what the jobs of a task do."""
+class TaskObserver(Protocol):
+    """Observer of the jobs of a task."""
 
     def begin(self, at: float, /) -> None:
-        """The task begins, at an instant of the Trio clock."""
+        """Handle the start of the task, at an instant of the Trio clock."""
         ...
 
     def observe(self, event: Event, waited: Mapping[str, float], /) -> None:
-        """The kernel tells of a job.
+        """Handle a kernel event of a job.
 
         Args:
-            event: What it tells.
-            waited: Of a job that is started: for how long it was the next one of its lane and had to wait,
-                in seconds by reason.
+            event: The event.
+            waited: For a started job: the time that it waited as the next one of its lane, in seconds by
+                reason.
         """
         ...
 
     def ended(self, row: Row, at: float, /) -> Row:
-        """A row is made: what is written down in its place."""
+        """Return the row to record for a new row."""
         ...
 
     def never_began(self, rows: RowsNotRun, /) -> None:
-        """Report many rows that never began, without details of each."""
+        """Report many rows that never started, without details of each."""
         ...
 
     def written(self, row: Row, /) -> None:
-        """A row is safe where rows are written down."""
+        """Handle a row whose record is durable."""
         ...
 
     def kept(self, record: Mapping[str, Any], /) -> None:
-        """A row is there already and not run again."""
+        """Handle a row that has a result and is not run again."""
         ...
 
     def end(self, at: float, /) -> None:
-        """The task is over."""
+        """Handle the end of the task."""
         ...
 
 
 @attrs.define(eq=False)
-class Telling:
-    """The rows of one task of which its watch has not been told that they are over."""
+class DurableRowReports:
+    """The recorded rows of one task whose end has not been reported to its watch."""
 
-    _watch: Watch
+    _watch: TaskObserver
     _journal: Journal | None
     _untold: dict[int, Row] = attrs.field(init=False, factory=dict)
-    """By index, in the order in which they were written down."""
+    """By index, in the order in which they were recorded."""
     _news: trio.Event = attrs.field(init=False, factory=trio.Event)
 
     def add(self, row: Row) -> None:
-        """A row was written down, where that is done."""
+        """Add a recorded row; without a journal, report it."""
         if self._journal is None:
             self._watch.written(row)
         else:
@@ -101,12 +100,12 @@ class Telling:
             self._news.set()
 
     def tell(self, row: Row) -> None:
-        """A row is safe, and so is all that was written down before it."""
+        """Report a durable row, and all rows that were recorded before it."""
         while row.index in self._untold:
             self._watch.written(self._untold.pop(next(iter(self._untold))))
 
     async def keep_on(self) -> Never:
-        """Tell of each row as soon as it is safe, until this is cancelled. Beside those who emit."""
+        """Report each row as soon as it is durable, until cancelled. Runs concurrently with the emission."""
         while True:
             self._news = trio.Event()
             while self._journal is not None and self._untold:
@@ -116,27 +115,25 @@ class Telling:
             await self._news.wait()
 
 
-_AFTER_ALL = 5.0  # seconds that the end of a run may be told of behind its deadline
-_NOT_RUN_AT_ONCE = 500  # rows that never began, between two waits for the disk
-_TOLD_ALONE = (
-    100  # rows of a task that never began and are rows like any other; behind them are ranges
-)
-_STRIDE = 100  # kept rows that are read between two looks at the rest of the world
+_AFTER_ALL = 5.0  # seconds for `afterAll` after the deadline of a run
+_NOT_RUN_AT_ONCE = 500  # rows that never started, between two waits for the disk
+_TOLD_ALONE = 100  # rows that never started and are emitted singly; later ones in ranges
+_STRIDE = 100  # kept rows that are read between two checkpoints
 _STATUSES = (Status.PASS, Status.FAIL, Status.ERROR)
 """By the `failureReason` of a record."""
 
 Emit = Callable[[Row], Awaitable[None]]
-"""What gets the rows, one after another."""
+"""Receives the rows, one after another."""
 
 
 EmitMany = Callable[[RowsNotRun], Awaitable[None]]
-"""What gets rows that never began, many at once, in their place among the others."""
+"""Receives rows that never started, many at once, in their position among the others."""
 
 RowOf: TypeAlias = Callable[[int], int | str | None]
-"""Gives the index of the row that a job is for; of a job that is for none, or several, its name or None."""
+"""Returns the index of a job's row; for a job without a row, or with several, its name or None."""
 
 Observers: TypeAlias = Callable[[str | None, RowOf], Observer]
-"""Gives who is told of what the jobs of one task do, by the id of the task."""
+"""Returns the observer for the jobs of one task, by the id of the task."""
 
 
 def _itself(job: int) -> int:
@@ -145,97 +142,97 @@ def _itself(job: int) -> int:
 
 @attrs.frozen
 class Unstarted:
-    """Rows that follow each other, of jobs that never began."""
+    """Consecutive rows of jobs that never started."""
 
     jobs: int
-    """How many jobs: one for each row, and those that compare them."""
+    """Number of jobs: one for each row, and those that compare them."""
     rows: range
     columns: Mapping[int, int]
-    """How many of the rows each column has, by its number."""
+    """The number of rows in each column, by the column's number."""
 
 
 class Body(Protocol):
-    """What a task does: a plan, what its jobs do, and the rows that come of them."""
+    """The type-specific part of a task: its plan, the bodies of its jobs, and their rows."""
 
     def plan(self) -> Plan[Any]:
-        """The jobs."""
+        """Return the jobs."""
         ...
 
     async def perform(self, job: Job[Any], calls: Calls[Any], /) -> object:
-        """The body of a job."""
+        """Run the body of a job."""
         ...
 
     def rows(
         self, outcome: Outcome[Any], waits: Mapping[str, float] = NO_WAITS, /
     ) -> Sequence[Row]:
-        """The rows that an outcome makes known.
+        """Return the rows that an outcome completes.
 
-        Each outcome is given once: of jobs that were started in the order in which they end, of others at
-        the latest when they are told of.
+        Called once for each outcome: for started jobs in the order in which they end, for others at the
+        latest when they are emitted.
 
         Args:
-            outcome: Of a job.
-            waits: What the job waited for, in seconds by reason.
+            outcome: The outcome of a job.
+            waits: The waits of the job, in seconds by reason.
         """
         ...
 
     def unstarted(self, jobs: range, /) -> "Unstarted | None":
-        """Rows that the first of some jobs would have made, none of which began.
+        """Return the rows of some jobs, none of which started.
 
         Args:
-            jobs: Those that follow each other.
+            jobs: Consecutive jobs.
 
         Returns:
-            As many as are known without a look at each; None if the first job has to be looked at.
+            As many as can be determined together; None if the first job must be handled separately.
         """
         ...
 
     def emitted(self, row: Row, /) -> None:
-        """A row is told of, and all of its task with a lower index have been, or are kept."""
+        """Handle the emission of a row; all of its task with a lower index are emitted or kept."""
         ...
 
 
 @attrs.frozen(eq=False)
 class Kept:
-    """Rows of a task that are there already."""
+    """Rows of a task with results from an earlier execution."""
 
     rows: KeptRows
     indices: Sequence[int]
-    """Of those that are really kept."""
+    """The indices of those that are really kept."""
 
 
 @attrs.frozen(eq=False)
 class OpenTask:
-    """A task whose providers are open."""
+    """A task with open providers."""
 
     body: Body
     salvage_rounds: int = 0
     hooks: Hooks | None = None
-    """What is told of its end."""
+    """Called at its end."""
     kept: Kept | None = None
     """Its rows of an earlier execution that are not run again."""
-    watch: Watch | None = None
-    """What follows its jobs."""
+    watch: TaskObserver | None = None
+    """The observer of its jobs."""
     stop: trio.Event | None = None
-    """Set when no new job of it is to start; by whoever watches it, or with that of the run."""
+    """Set when no new job of it may start; by the observer, or together with that of the run."""
     max_live_jobs: int | None = None
-    """Jobs of one lane that may be started and not over, ≥ 1; see `run_plan`."""
+    """Maximum number of started and unfinished jobs of one lane, ≥ 1; see `run_plan`."""
     left: RowsLeft | None = None
-    """Gets its rows, where others are made of them."""
+    """Receives its rows, if other tasks use them."""
     early: bool = False
-    """Whether rows are made as soon as their jobs are over in any case, because other jobs wait for that."""
+    """True if rows are always created as soon as their jobs end, because other jobs wait for that."""
     id: str | None = None
-    """Of the task; None where the suite has no tasks but is one."""
+    """The task id; None if the suite is a single task."""
     row_of: RowOf = _itself
-    """Which row each of its jobs is for."""
+    """Returns the row of each of its jobs."""
 
 
 @attrs.define(eq=False)
 class TaskRun:
-    """What all tasks of one run share."""
+    """The state that all tasks of one run share."""
 
     emit: Emit
-    """Takes rows of several tasks at once, if there are several."""
+    """Accepts rows of several tasks concurrently, if there are several."""
     lanes: Lanes
     deadline: float
     """Instant on the Trio clock."""
@@ -246,14 +243,14 @@ class TaskRun:
     record_observers: Sequence[RecordObserver] = ()
     observers: Observers | None = None
     emit_many: EmitMany | None = None
-    """Takes rows that never began; None where `emit` gets each of them."""
+    """Receives rows that never started; None if `emit` receives each of them."""
     counts: dict[Status, int] = attrs.field(init=False, factory=lambda: dict.fromkeys(Status, 0))
-    """Rows of all tasks that were emitted, or what stands in their places, or kept."""
+    """Emitted and kept rows of all tasks; a kept record counts instead of the row that did not replace it."""
     unended: int = attrs.field(init=False, default=0)
-    """Those of them that were cut off, and are still to be run."""
+    """Those of them that were cut off, and remain to be run."""
 
     def observer(self, task: str | None, row_of: RowOf) -> Observer | None:
-        """Who is told of the events of a task; None if nobody."""
+        """Return the observer of the events of a task; None without one."""
         own = None if self.observers is None else guarded(self.observers(task, row_of))
         every = self.observe
         if own is None or every is None:
@@ -270,10 +267,10 @@ class TaskRun:
 
         Args:
             task: The task.
-            lacking: Why nothing of it is called: the task that it lacks.
+            lacking: The incomplete dependency because of which nothing of it runs.
 
         Returns:
-            How it ended; complete is a task of which every row has a verdict.
+            Its end; a task is complete if every row has a verdict.
 
         Raises:
             Exception: Whatever `emit` raised.
@@ -335,7 +332,7 @@ class TaskRun:
         stop: trio.Event,
         beside: Sequence[Callable[[], Awaitable[None]]],
     ) -> None:
-        """Run a plan, and other things for as long as it takes."""
+        """Run a plan, with other functions in the background."""
         if not beside:
             await self._run_plan(task, results, stop)
             return
@@ -348,11 +345,11 @@ class TaskRun:
                 nursery.cancel_scope.cancel("the plan is over")
 
     async def _count_kept(self, kept: Kept, task: OpenTask) -> bool:
-        """Count the rows that were not run again; whether each of them has a verdict."""
+        """Count the rows that were not run again; return whether each of them has a verdict."""
         before = self.counts[Status.PASS] + self.counts[Status.FAIL]
         for number, index in enumerate(kept.indices):
             if number % _STRIDE == 0:
-                # Not one that a cancellation could end: rows that are kept are counted in any case.
+                # Shielded: kept rows are counted also when the run is cancelled.
                 await trio.lowlevel.cancel_shielded_checkpoint()
             record = kept.rows.record(index)
             self.counts[_STATUSES[record["failureReason"]]] += 1
@@ -366,7 +363,7 @@ class TaskRun:
 
     @property
     def is_cut(self) -> bool:
-        """Whether nothing new starts any more, whatever depends on what."""
+        """True if no new job can start any more, independently of dependencies."""
         return (
             self.stop.is_set()
             or trio.current_time() >= self.deadline
@@ -376,41 +373,41 @@ class TaskRun:
 
 @attrs.define(eq=False)
 class _Results:
-    """The rows of one task under way."""
+    """The rows of one running task."""
 
     run: TaskRun
     task: OpenTask
     lacking: Lacking | None
     end: TaskEnd = "complete"
-    """By the rows that were emitted, or what stands in their places."""
-    waits: Waits | None = attrs.field(init=False, default=None)
-    """What jobs wait for; None where nobody would be told."""
-    telling: Telling | None = attrs.field(init=False, default=None)
-    """Tells the watch of rows that are safe."""
+    """According to the emitted rows, or the records kept instead of them."""
+    waits: WaitTimes | None = attrs.field(init=False, default=None)
+    """The waits of jobs; None without an observer or a journal."""
+    telling: DurableRowReports | None = attrs.field(init=False, default=None)
+    """Reports durable rows to the watch."""
     _made: dict[int, Sequence[Row]] = attrs.field(init=False, factory=dict)
-    """Those that are written down and not emitted, by their job."""
+    """Recorded rows that are not emitted yet, by their job."""
     _not_run: int = attrs.field(init=False, default=0)
-    """Jobs that never began, but for those in ranges."""
+    """Number of jobs that never started, except those in ranges."""
 
     def __attrs_post_init__(self) -> None:
-        # To be told of everything costs as much as a few assertions: test_waits.py.
+        # Observing every event costs as much as a few assertions: test_waits.py.
         run, watch = self.run, self.task.watch
         tell = run.observer(self.task.id, self.task.row_of)
         if run.journal is not None or tell is not None or watch is not None:
-            self.waits = Waits(run.lanes, tell)
+            self.waits = WaitTimes(run.lanes, tell)
         if watch is not None:
-            self.telling = Telling(watch, run.journal)
+            self.telling = DurableRowReports(watch, run.journal)
 
     @property
     def early(self) -> bool:
-        """Whether rows are made as soon as their jobs are over, and not when it is their turn."""
+        """True if rows are created as soon as their jobs end, and not when it is their turn."""
         task = self.task
         records = self.run.journal is not None or bool(self.run.record_observers)
         return task.early or records or task.watch is not None
 
     @property
     def observe(self) -> Observer | None:
-        """What the kernel tells of its events."""
+        """The observer of the kernel's events."""
         waits, watch = self.waits, self.task.watch
         if waits is None or watch is None:
             return waits
@@ -422,11 +419,11 @@ class _Results:
         return observe
 
     def settle(self, outcome: Outcome[Any]) -> None:
-        """A job is over."""
+        """Handle the end of a job."""
         self._made[outcome.index] = self._make(outcome)
 
     async def pass_on(self, outcome: Outcome[Any]) -> None:
-        """It is its turn to be told of."""
+        """Emit the rows of an outcome, whose turn has come."""
         run, body, hooks = self.run, self.task.body, self.task.hooks
         made = self._made.pop(outcome.index, None) if self.early else None
         rows = self._make(outcome) if made is None else made  # None: it never ran
@@ -454,13 +451,13 @@ class _Results:
 
     @property
     def takes_many(self) -> bool:
-        """Whether rows that never began may come many at once, without a look at each of them."""
+        """True if rows that never started may be emitted many at once, without handling each of them."""
         task = self.task
         looked_at = task.hooks is not None or task.left is not None
         return self.run.emit_many is not None and not looked_at
 
     async def pass_on_rest(self, jobs: range, outcome: NotRun) -> None:
-        """It is the turn of jobs that never began: some alone, and the others many at once."""
+        """Emit the rows of jobs that never started: some singly, and the others many at once."""
         while jobs:
             own = attrs.evolve(outcome, index=jobs.start)
             count = await self._pass_on_many(jobs, own)
@@ -472,7 +469,7 @@ class _Results:
             jobs = jobs[count:]
 
     async def _pass_on_many(self, jobs: range, outcome: NotRun) -> int:
-        """Pass on as many as possible at once; how many jobs that are, 0 if the first is to come alone."""
+        """Emit as many rows as possible at once; return the number of jobs, 0 to emit the first singly."""
         run, emit, journal = self.run, self.run.emit_many, self.run.journal
         found = None if self._not_run < _TOLD_ALONE else self.task.body.unstarted(jobs)
         if found is not None and journal is not None:
@@ -499,16 +496,16 @@ class _Results:
         return found.jobs
 
     def _first_of(self, outcome: NotRun) -> Row:
-        """The first row of many: of steps that are compared it is known with the job that does that."""
+        """Return the first row of many; rows of compared steps come with the job that compares them."""
         index = outcome.index
         while not (rows := self._rows(attrs.evolve(outcome, index=index), NO_WAITS)):
             index += 1
         return rows[0]
 
     def _costs_nothing(self, outcome: Outcome[Any]) -> bool:
-        """Whether it is no loss if its row is gone after a crash, as it never began.
+        """Return whether its row need not be durable, because it never started.
 
-        To wait for the disk for each of them takes minutes after a stop; but not all wait in memory.
+        Waiting for the disk for each of them would take minutes after a stop; but not all may stay in memory.
         """
         if not isinstance(outcome, NotRun):
             return False
@@ -535,7 +532,7 @@ class _Results:
         rows = self.task.body.rows(outcome, waited)
         if self.lacking is None:
             return rows
-        return [lacking_task(row, self.lacking) for row in rows]
+        return [with_lacking_task(row, self.lacking) for row in rows]
 
 
 async def _pass_on_stop(stop: trio.Event, own: trio.Event) -> None:

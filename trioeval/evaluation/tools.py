@@ -1,16 +1,16 @@
-"""What a model said, and how the conversation goes on when it called tools.
+"""Model outputs with tool calls, and the continuation of their conversations.
 
-Pure. Providers put the calls of tools into an output in four forms, and take results back in three:
+Pure. Providers put tool calls into an output in four forms, and accept results in three:
 
 * chat completions: a list of calls with a `function` each, or a message with text and `tool_calls`;
-  results are messages of the role `tool`. What a provider made in Python gives and gets is this form.
-* responses: a `function_call` a line of text; they are sent back as chat completions, which its adapter
+  results are messages of the role `tool`. A provider made in Python uses this form.
+* responses: a `function_call` per line of text; they are sent back as chat completions, which its adapter
   translates.
-* Anthropic: a `tool_use` block a line of text; results are blocks of a message of the user.
-* Gemini: a list of parts, some of which hold a `functionCall`; results are parts likewise.
+* Anthropic: a `tool_use` block per line of text; results are blocks of a message of the user.
+* Gemini: a list of parts, some of which contain a `functionCall`; results are parts, too.
 
-A prompt is made of what outputs say, and of nothing else that came with a reply: an output is written down,
-so a conversation that is resumed asks with the same prompts, and what was paid for is known again.
+A prompt is built from outputs, and from nothing else that came with a reply: an output is recorded, so a
+resumed conversation sends the same prompts, and finds its recorded replies.
 """
 
 import json
@@ -42,40 +42,40 @@ class ToolCall:
     arguments: Any
     """JSON data, or the text of it."""
     id: str | None = None
-    """By which its result is known again; None where results come in the order of calls."""
+    """Identifies its result; None where results come in the order of calls."""
 
 
 @attrs.frozen
 class ToolResult:
-    """What became of a call."""
+    """The result of a call."""
 
     value: Any
-    """JSON data; of a failure, what went wrong."""
+    """JSON data; for a failure, the error."""
     failed: bool = False
 
 
 @attrs.frozen
 class Turn:
-    """What a model said in one step."""
+    """The output of a model in one step."""
 
     text: str
     calls: tuple[ToolCall, ...] = ()
     said: Message | None = None
-    """The same as the next prompt repeats it; None where nothing was called."""
+    """The message as the next prompt repeats it; None without tool calls."""
     form: Form = "chat"
 
 
-class Offered(Protocol):
-    """A tool as a model is told of it."""
+class OfferedTool(Protocol):
+    """A tool that is offered to a model."""
 
     @property
     def name(self) -> str:
-        """By which it is called."""
+        """Its name in calls."""
         ...
 
     @property
     def description(self) -> str:
-        """What it is good for; may be empty."""
+        """Its purpose; may be empty."""
         ...
 
     @property
@@ -84,8 +84,8 @@ class Offered(Protocol):
         ...
 
 
-def tool_offers(tools: Iterable[Offered]) -> list[dict[str, Any]]:
-    """The tools as chat completions offer them, which every vendor's adapter understands."""
+def tool_offers(tools: Iterable[OfferedTool]) -> list[dict[str, Any]]:
+    """Return the tools in the form of chat completions, which every vendor's adapter understands."""
     return [
         {
             "type": "function",
@@ -100,7 +100,7 @@ def tool_offers(tools: Iterable[Offered]) -> list[dict[str, Any]]:
 
 
 def read_turn(output: Any) -> Turn:
-    """What an output says, and which tools it calls.
+    """Parse an output into its text and its tool calls.
 
     Example:
         >>> read_turn("It is blue.")
@@ -121,12 +121,12 @@ def read_turn(output: Any) -> Turn:
 
 
 def first_messages(prompt: str) -> tuple[Message, ...]:
-    """The conversation that a prompt opens."""
+    """Return the conversation that starts with a prompt."""
     return ({"role": "user", "content": prompt},)
 
 
 def prompt_of(messages: Sequence[Message]) -> str:
-    """The text of the prompt that a conversation is: what its single message says, else all of it as JSON."""
+    """Return the prompt for a conversation: the text of a single message, else all of it as JSON."""
     match messages:
         case [{"role": "user", "content": str(content)}]:
             return content
@@ -136,7 +136,7 @@ def prompt_of(messages: Sequence[Message]) -> str:
 def with_results(
     messages: Sequence[Message], turn: Turn, results: Sequence[ToolResult]
 ) -> tuple[Message, ...]:
-    """A conversation after a turn whose tools gave these results, in the order of its calls."""
+    """Return a conversation after a turn whose tools returned these results, in the order of its calls."""
     if turn.said is None:
         return tuple(messages)
     pairs = list(zip(turn.calls, results, strict=True))
@@ -151,7 +151,7 @@ def with_results(
 
 
 def _of_lines(output: str) -> Turn:
-    """A text in which each call is a line of its own."""
+    """Parse a text with one call per line."""
     said: list[str] = []
     found: list[Mapping[str, Any]] = []
     for line in output.split("\n"):
@@ -281,69 +281,69 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
-# A conversation with a model that calls tools: what was said, and what it has used until now.
+# A conversation with a model that calls tools: its messages, and its usage so far.
 #
-# What a conversation has got to outlives its job: one that failed by mishap and is run again goes on where it
-# failed, and nothing is asked twice.
+# The state of a conversation outlives its job: after a transient failure the job is run again and continues
+# where it failed, and no call is repeated.
 
 
 @attrs.define
 class Chain:
-    """What a conversation has got to."""
+    """The state of a conversation."""
 
     messages: tuple[Message, ...]
-    """The conversation that the next step asks with."""
+    """The conversation that the next step sends."""
     replies: list[Reply] = attrs.field(factory=list)
-    """One a step."""
+    """One per step."""
     wasted: list[Reply] = attrs.field(factory=list)
-    """Those that said nothing, and are no steps."""
+    """Empty replies, which do not count as steps."""
     latency_ms: float = 0.0
-    """Of all steps."""
+    """The total of all steps."""
     tokens: int = 0
-    """Of all steps, estimated where a provider tells none."""
+    """The total of all steps, estimated where a provider reports none."""
     failures: Spending = attrs.field(factory=Spending)
-    """What calls used that failed, as far as providers told it."""
+    """The usage of failed calls, as far as providers reported it."""
     lost_tokens: int = 0
-    """What those count as at limits."""
+    """The tokens that failed calls count as at limits."""
     sent_tokens: int = 0
-    """What the call counts as of which nothing was heard yet."""
+    """The tokens that the pending call counts as."""
     tool_calls: Counter[str] = attrs.field(factory=Counter)
     recalled: int = 0
     """Steps that an earlier execution paid for."""
     recalled_s: float = 0.0
-    """Seconds that those took then."""
+    """Their original duration in seconds."""
     worked_s: float = 0.0
-    """Seconds of work of earlier runs of its job."""
+    """Seconds of work in earlier runs of its job."""
     cached: int = 0
-    """Steps whose reply came from the cache."""
+    """Steps with a reply from the cache."""
 
     @classmethod
     def of(cls, prompt: str) -> "Chain":
-        """One of which nothing was said yet."""
+        """Return the state before the first step."""
         return cls(first_messages(prompt))
 
     @property
     def prompt(self) -> str:
-        """What the next step asks."""
+        """The prompt of the next step."""
         return prompt_of(self.messages)
 
     @property
     def steps(self) -> int:
-        """Steps that were made."""
+        """Number of completed steps."""
         return len(self.replies)
 
     def sent(self, tokens: int) -> None:
-        """A call is made."""
+        """Handle the start of a call."""
         self.sent_tokens = tokens
 
     def failed(self, error: ProviderError, tokens: int) -> None:
-        """It has failed."""
+        """Handle a failed call."""
         self.sent_tokens = 0
         self.lost_tokens += tokens
         self.failures.add(spent_on_failure(error))
 
     def heard(self, paid: Paid, *, recalled: bool) -> None:
-        """There is a reply."""
+        """Handle a reply."""
         reply, self.sent_tokens = paid.reply, 0
         self.tokens += counted_tokens(self.prompt, reply)
         (self.wasted if reply.output is None else self.replies).append(reply)
@@ -354,25 +354,25 @@ class Chain:
             self.recalled_s += paid.latency_ms / 1000
 
     def go_on(self, turn: Turn, results: Sequence[ToolResult]) -> None:
-        """The tools that a step called have given these results."""
+        """Add the results of the tools that a step called."""
         self.messages = with_results(self.messages, turn, results)
 
     def elapsed(self, working: float) -> float:
-        """Seconds of work until now.
+        """Return the seconds of work so far.
 
         Args:
-            working: Those of the present run of its job.
+            working: Seconds of work in the current run of its job.
         """
         return self.recalled_s + self.worked_s + working
 
     @property
     def used(self) -> Spent:
-        """What all replies used, and calls that failed."""
+        """The usage of all replies, and of failed calls."""
         replies = (Spent(usage=one.usage, cost=one.cost) for one in (*self.wasted, *self.replies))
         return Spent.sum((*replies, self.failures.total))
 
     def reply(self) -> Reply | None:
-        """The last reply, with what all of them used; None before the first."""
+        """Return the last reply, with the usage of all of them; None before the first."""
         every = [*self.wasted, *self.replies]
         if len(every) <= 1:
             return every[0] if every else None
@@ -384,15 +384,15 @@ class Chain:
         )
 
 
-# The arguments of a call that a model wrote, held against what the tool takes.
+# Validation of the arguments of a call against the tool's parameters.
 
 
 def arguments_of(call: ToolCall, functions: Sequence[Function]) -> Mapping[str, Any] | ToolResult:
-    """The arguments of a call; or, where it cannot be made, what its model is told.
+    """Return the arguments of a call; or, if they are invalid, an error for its model.
 
     Args:
-        call: As it was written.
-        functions: Those that were offered.
+        call: The call.
+        functions: The offered functions.
 
     Example:
         >>> clock = Function("clock", {"type": "object"})
@@ -401,7 +401,7 @@ def arguments_of(call: ToolCall, functions: Sequence[Function]) -> Mapping[str, 
         >>> arguments_of(ToolCall("watch", "{}"), [clock]).failed
         True
     """
-    # Of a function without arguments some services write nothing.
+    # Some services leave out the arguments of a function without parameters.
     arguments = call.arguments if call.arguments not in (None, "") else {}
     try:
         fault = call_fault(Call(call.name, arguments), functions)
@@ -411,5 +411,5 @@ def arguments_of(call: ToolCall, functions: Sequence[Function]) -> Mapping[str, 
         fault = str(error)
     if fault is None and isinstance(arguments, Mapping):
         return arguments
-    fault = fault or "has arguments that are no object"
+    fault = fault or "has arguments that are not an object"
     return ToolResult(f"the call of {call.name} {fault}", failed=True)

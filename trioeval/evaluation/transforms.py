@@ -1,15 +1,15 @@
-r"""`transform`: what becomes of an output before assertions see it, read once, then applied to many.
+r"""`transform`: changes an output before assertions see it; parsed once, then applied to many outputs.
 
 The form tells the language:
 
-* JSONPath, which begins with `$`, and JMESPath, which begins with `jmespath:`, look into the output, or into
-  what it says if it is a text of JSON;
+* JSONPath, which starts with `$`, and JMESPath, which starts with `jmespath:`, query the output, or its
+  parsed value if it is a text of JSON;
 * `python:` is followed by an expression, or by statements of which one returns;
 * `file://` names a function in a Python or JavaScript file;
 * anything else is JavaScript, as promptfoo reads it.
 
-Code runs in other processes, and so do queries that are not cheap. Other queries, and the members of an
-output (`output.answer.text`), which are JavaScript as well, are followed at once.
+Code runs in other processes, and so do expensive queries. Cheap queries, and member paths of the output
+(`output.answer.text`), which are JavaScript as well, are evaluated in this process.
 """
 
 from collections.abc import Mapping
@@ -40,12 +40,12 @@ from trioeval.suite.sources.prompts import read_text
 from trioeval.text import parse_json
 
 NAMES = ("output", "context")
-"""What the code sees: the output, and `{"vars", "prompt", "metadata"}`."""
+"""The names in the code: the output, and `{"vars", "prompt", "metadata"}`."""
 
 
 @attrs.frozen
 class PythonCode:
-    """An expression, or statements of which one returns."""
+    """An expression, or statements with a return."""
 
     code: str
 
@@ -59,22 +59,22 @@ class PythonFunction:
 
 
 OutputTransform: TypeAlias = Query | MemberPath | PythonCode | PythonFunction | Script
-"""A query looks into the output, or the JSON that it is the text of; a path of members into the output."""
+"""A query applies to the output, or to the JSON that its text contains; a member path to the output."""
 
 
 def read_output_transform(text: str, around: Around) -> OutputTransform:
-    """The transform that a text is.
+    """Parse the text of a transform.
 
     Args:
         text: As in the suite.
-        around: What paths are relative to.
+        around: The context of its paths.
 
     Raises:
-        MistakenError: It is wrong as it is written, names no file, or needs an engine that is not there.
+        MistakenError: It is invalid, names no existing file, or needs an engine that is not installed.
     """
     code = text.strip()
     if not code:
-        raise MistakenError(Mistake("a transform must not be empty", "leave the key out"))
+        raise MistakenError(Mistake("a transform must not be empty", "remove the key"))
     if is_query(code):
         return _query(code)
     if names_members(code):
@@ -97,17 +97,17 @@ async def apply_transform(
     scripts: Scripts,
     limit: float = LIMIT,
 ) -> Any:
-    """What a transform makes of an output. A checkpoint only if it may take long.
+    """Apply a transform to an output and return the result. A checkpoint only if it may take long.
 
     Args:
-        transform: What is applied.
-        output: A text, or JSON.
-        context: What code is told besides: `vars`, `prompt` and `metadata`.
-        scripts: What runs code.
-        limit: Seconds that code may take, > 0.
+        transform: The transform.
+        output: A text, or JSON data.
+        context: The context of code: `vars`, `prompt` and `metadata`.
+        scripts: Runs code.
+        limit: Timeout of code in seconds, > 0.
 
     Raises:
-        ScriptError: It fails, or gives nothing.
+        ScriptError: It fails, or returns nothing.
     """
     try:
         match transform:
@@ -128,12 +128,12 @@ async def apply_transform(
                 value = await scripts.javascript(transform, [output, plain(context)], limit)
                 shown = transform.code
     except ScriptError as error:
-        raise ScriptError(f"the transform fails: {error.message}", trace=error.trace) from error
+        raise ScriptError(f"the transform failed: {error.message}", trace=error.trace) from error
     except TransformError as error:
-        raise ScriptError(f"the transform fails: {error}") from error
+        raise ScriptError(f"the transform failed: {error}") from error
     if value is None:
         why = "; code on several lines needs a return" if "\n" in shown else ""
-        raise ScriptError(f"the transform gives nothing{why}: {_one_line(shown)}")
+        raise ScriptError(f"the transform returned nothing{why}: {_one_line(shown)}")
     return value
 
 
@@ -159,7 +159,7 @@ def _read(path: str, code: str) -> Transform | Script:
 
 
 def _misread(code: str) -> Exception:
-    return RuntimeError(f"{code} is no path; please report this")
+    return RuntimeError(f"{code} is not a valid path; please report this")
 
 
 def _parsed(output: Any) -> Any:

@@ -1,9 +1,9 @@
-"""What rows waited for, and for how long, out of the events of their run.
+"""Waiting times of rows by reason, computed from the events of their run.
 
-A row waits as the next one of its lane, before it is started, and with calls that wait for their lanes. The
-kernel tells of each wait when it begins, and when it becomes one for something else; it ends with a start.
-Only for a slot of a lane that is full it lets nobody wait, because whoever frees one takes the next row: that
-is seen from the calls.
+A row waits as the next one of its lane, before it starts, and with calls that wait for their lanes. The
+kernel reports each wait when it begins, and when its reason changes; it ends with a start. The kernel reports
+no wait for a slot of a full lane, because the call that frees a slot takes the next row: that is derived from
+the calls.
 """
 
 from collections.abc import Mapping
@@ -15,17 +15,17 @@ from trioeval.kernel import Admitted, CallEnded, CallStarted, Event, Lanes, Obse
 from trioeval.kernel.events import Why
 
 NO_WAITS: Mapping[str, float] = MappingProxyType({})
-"""Of a row that did not wait."""
+"""The waits of a row that did not wait."""
 
 
 @attrs.define(eq=False)
 class _Waited:
-    """What one job waited for, or the next one of a lane."""
+    """The waits of one job, or of the next one of a lane."""
 
     seconds: dict[str, float] = attrs.field(factory=dict)
     """By reason."""
     _open: dict[str | None, tuple[str, float]] = attrs.field(factory=dict)
-    """By lane: what is waited for now, and since when."""
+    """The current reason and its start, by lane."""
 
     @property
     def is_waiting(self) -> bool:
@@ -49,26 +49,26 @@ class _Waited:
 
 
 @attrs.define(eq=False)
-class Waits:
-    """Observes one plan, and remembers the waits of those jobs that are not over.
+class WaitTimes:
+    """Observes one plan, and stores the waits of its unfinished jobs.
 
     Args:
         run_on: The lanes of the plan.
-        tell: Whom to tell of everything as well.
+        tell: Also called with every event.
     """
 
     _run_on: Lanes
     _tell: Observer | None = None
     ahead: Mapping[str, float] = attrs.field(init=False, default=NO_WAITS)
-    """What the job that was started last had waited for until then, in seconds by reason."""
+    """The waits before the start of the job that was started last, in seconds by reason."""
     _jobs: dict[int, _Waited] = attrs.field(init=False, factory=dict)
     _lanes: dict[str | None, _Waited] = attrs.field(init=False, factory=dict)
-    """Of the job that is next on each, and of that on no lane."""
+    """The waits of the next job on each lane, and of that on no lane."""
     _full: dict[str, float] = attrs.field(init=False, factory=dict)
-    """Since when lanes have no free slot, or a next job has waited for one."""
+    """The time since when a lane has no free slot, or a next job has waited for one."""
 
     def __call__(self, event: Event) -> None:
-        """Take note of an event."""
+        """Handle an event."""
         if self._tell is not None:
             self._tell(event)
         match event:
@@ -84,7 +84,7 @@ class Waits:
                 pass
 
     def take(self, index: int, at: float) -> Mapping[str, float]:
-        """What a job waited for that is over at an instant, in seconds by reason; it is forgotten."""
+        """Remove and return the waits of a job that ends at this instant, in seconds by reason."""
         waited = self._jobs.pop(index, None) if self._jobs else None
         if waited is None:
             return NO_WAITS
@@ -122,12 +122,12 @@ class Waits:
         if not waited.seconds:
             return
         own = self._jobs.setdefault(event.index, waited)
-        if own is not waited:  # it is run once more
+        if own is not waited:  # it is run again
             own.seconds = added(own.seconds, waited.seconds)
 
 
 def added(some: Mapping[str, float], more: Mapping[str, float]) -> dict[str, float]:
-    """Seconds by reason, of two.
+    """Return the sums of two mappings of seconds by reason.
 
     Example:
         >>> added({"slot": 1.0, "pace": 2.0}, {"slot": 0.5})

@@ -8,6 +8,7 @@ import attrs
 
 from trioeval.inert import inert, inert_lines
 from trioeval.pytest_plugin.keys import Key
+from trioeval.report.counts import counted
 from trioeval.report.formats.json import compact
 from trioeval.report.formats.markdown import without_commands
 from trioeval.report.records import RowRecord
@@ -22,6 +23,7 @@ _REASON = 4000  # characters of a reason
 _SHOWN = 2000  # characters of a prompt, or of an answer
 _LISTED = 10  # rows of a task that are told one by one
 _BRIEF = 200  # characters of their reasons
+_NAME = 80  # characters of the names of a row and of a provider
 
 
 @attrs.frozen(kw_only=True)
@@ -73,17 +75,19 @@ def told_of_task(
         told = told_of_row(record)
         if told.ending != "passed":
             why = inert(told.text.partition(chr(10))[0], _BRIEF)
-            line = f"test {record.test_idx}, column {record.prompt_idx}: {why}"
+            of = f" ({inert(record.name, _NAME)})" if record.name else ""
+            line = f"row {record.number}{of}, {inert(record.provider, _NAME)}: {why}"
             (failed if told.ending == "failed" else skipped).append(line)
     if trouble is not None:
         return Told(ending="failed", text=inert(trouble, _REASON))
     if failed:
-        first = f"{len(failed)} of {rows} rows of {inert(name, _BRIEF)} did not pass"
+        first = f"{len(failed)} of {counted(rows, 'row')} of {inert(name, _BRIEF)} did not pass"
         more = [f"… and {len(failed) - _LISTED} more"] if len(failed) > _LISTED else []
         return Told(ending="failed", text="\n".join([first, *failed[:_LISTED], *more]))
     if skipped or not (rows or is_dataset):
         why = skipped[0] if skipped else "it has no rows"
-        return Told(ending="skipped", text=f"{len(skipped)} of {rows} rows were not run: {why}")
+        text = f"{len(skipped)} of {counted(rows, 'row')} not run: {why}"
+        return Told(ending="skipped", text=text)
     return Told(ending="passed", properties=[("rows", rows)])
 
 

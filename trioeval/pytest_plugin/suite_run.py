@@ -218,7 +218,7 @@ class FileRun:
             self._tell([run.record(row)])
 
         # With limits that others share, whoever keeps those is asked by lanes of its own.
-        shares = not prepared.lane_quotas
+        shares = not prepared.lane_limits
         known = all(spec.name in serving.lanes for spec in prepared.lane_specs)
         is_cached = prepared.suite.evaluate_options.cache
         await run_suite(
@@ -265,7 +265,10 @@ class FileRun:
                     result = None if dataset is None else dataset.result
                     told = told_of_task(
                         key.task or "the suite",
-                        map(RowRecord.of, reader.records(facts, key.task)),
+                        (
+                            RowRecord.of(found, index=index)
+                            for index, found in reader.numbered(facts, key.task)
+                        ),
                         None if result is None else trouble(read_dataset(result)),
                         is_dataset=result is not None,
                     )

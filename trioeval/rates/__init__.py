@@ -1,4 +1,4 @@
-"""Arithmetic of rates. Knows no clock and no Trio: time and chance are arguments."""
+"""The arithmetic of rates. Uses no clock and no Trio: instants and random numbers are arguments."""
 
 from trioeval.rates.adaptive_limit import AimdLimit as AimdLimit
 from trioeval.rates.adaptive_limit import GradientLimit as GradientLimit

@@ -6,6 +6,7 @@ from typing import Any, TypeAlias
 from trioeval.documents.structure import camel
 from trioeval.question_eval.answer import QuestionOutcome
 from trioeval.question_eval.result import OUTCOMES, QuestionCounts, TaskCounts
+from trioeval.report.counts import counted
 from trioeval.report.head import Head
 from trioeval.report.totals import Totals
 
@@ -66,9 +67,9 @@ def run_sentence(tasks: Iterable[Ended]) -> str | None:
         return None
     questions = counts.questions
     ended = (
-        f"{counts.passed} passed, {counts.failed} failed, {counts.errored} ended as errors",
+        f"{counts.passed} passed, {counts.failed} failed, {counted(counts.errored, 'error')}",
         f"{questions.correct} of {questions.ended} correct, accuracy {questions.accuracy:.3f}",
-        f"{questions.tokens} tokens",
+        counted(questions.tokens, "token"),
     )
     return f"{len(counts.tasks)} tasks of questions: " + "; ".join(ended)
 

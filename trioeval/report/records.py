@@ -11,6 +11,7 @@ from trioeval.evaluation.reconcile import has_ended
 from trioeval.grading import output_text
 from trioeval.inert import inert
 from trioeval.report.columns import shown_path
+from trioeval.report.counts import counted, money
 from trioeval.report.formats.json import compact, shallow
 from trioeval.report.usage import was_judged
 from trioeval.run import Status
@@ -18,6 +19,8 @@ from trioeval.suite.tests import KEEP_ALL, Strip
 
 STRIPPED_PROMPT = "[prompt stripped]"
 STRIPPED_OUTPUT = "[output stripped]"
+NOT_GRADED = "NOT GRADED"
+"""The label of a row that succeeded and has no assertion."""
 
 _ASKED = ("question", "answers", "correctAnswers")
 _SAID = ("agentAnswer", "parseError")
@@ -133,9 +136,13 @@ class RowRecord:
     """Milliseconds that it waited for its lane."""
     grading_cost: float | None
     """US dollars of judges."""
+    index: int | None = attrs.field(default=None, eq=False)
+    """The number of the row in its task, from 0, as `trioeval show` takes it; None if it is unknown."""
 
     @classmethod
-    def of(cls, found: Mapping[str, Any], text: str | None = None) -> "RowRecord":
+    def of(
+        cls, found: Mapping[str, Any], text: str | None = None, index: int | None = None
+    ) -> "RowRecord":
         """Read the JSON of a row, whose text may be at hand."""
         get = found.get
         provider, prompt = _object(get("provider")), _object(get("prompt"))
@@ -172,6 +179,7 @@ class RowRecord:
             attempts=own.get("attempts", 0),
             wait_ms=own.get("waitMs") or 0.0,
             grading_cost=own.get("gradingCost"),
+            index=index,
         )
 
     @property
@@ -183,6 +191,36 @@ class RowRecord:
     def is_ended(self) -> bool:
         """Whether its job ended by itself; not if the run was stopped or a dependency failed."""
         return has_ended(self.outcome)
+
+    @property
+    def is_graded(self) -> bool:
+        """Whether it has a verdict of an assertion, a question or an agent.
+
+        A reply without any assertion is a success for readers of result files, and is counted apart here.
+        """
+        return bool(
+            self.status is not Status.PASS
+            or self.test.get("assert")
+            or self.question
+            or self.named_scores
+            or (self.verdict or {}).get("componentResults")
+            or self.agent is not None
+        )
+
+    @property
+    def label(self) -> str:
+        """The status as tables show it.
+
+        Example:
+            >>> RowRecord.of({"success": True}).label
+            'NOT GRADED'
+        """
+        return self.status.label if self.is_graded else NOT_GRADED
+
+    @property
+    def number(self) -> int:
+        """The number of the row, or of its test if that of the row is unknown."""
+        return self.test_idx if self.index is None else self.index
 
     @property
     def is_from_cache(self) -> bool:
@@ -306,7 +344,7 @@ class RowRecord:
             >>> bare.stripped(Strip(prompt_text=True)).prompt
             '[prompt stripped]'
         """
-        return self if strip == KEEP_ALL else RowRecord.of(_stripped(self, strip))
+        return self if strip == KEEP_ALL else RowRecord.of(_stripped(self, strip), index=self.index)
 
 
 def _object(value: Any) -> Mapping[str, Any]:
@@ -424,11 +462,11 @@ class AttemptFacts:
             yield f"exit code {self.exit_code}"
         yield f"{self.duration_ms:.0f} ms"
         if self.steps:
-            yield "1 step" if self.steps == 1 else f"{self.steps} steps"
+            yield counted(self.steps, "step")
         if self.tokens:
-            yield f"{self.tokens} tokens"
+            yield counted(self.tokens, "token")
         if self.cost:
-            yield f"{self.cost:.6f} US dollars"
+            yield money(self.cost)
 
 
 @attrs.frozen(kw_only=True)

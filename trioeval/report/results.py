@@ -41,6 +41,8 @@ class Results:
     info: RunInfo
     records: Callable[[int | None], Iterator[Mapping[str, Any]]]
     """Gives the JSON of the rows of one `prompt_idx`, or of all, in index order."""
+    numbered: Callable[[int | None], Iterator[tuple[int, Mapping[str, Any]]]] | None = None
+    """Like `records`, each with the number of its row. None numbers the rows of `records` from 0."""
     tests: Callable[[], Iterator[Any]] = lambda: iter(())
     """Gives what `config_tests` makes of the suite."""
     dataset: DatasetResult | None = None
@@ -65,7 +67,11 @@ class Results:
 
     def rows(self, prompt_idx: int | None = None) -> Iterator[RowRecord]:
         """The rows of one `prompt_idx`, or all, with nothing left out."""
-        return map(RowRecord.of, self.records(prompt_idx))
+        read = self.numbered or (lambda _: enumerate(self.records(None)))
+        for index, found in read(prompt_idx):
+            record = RowRecord.of(found, index=index)
+            if prompt_idx is None or record.prompt_idx == prompt_idx:
+                yield record
 
     def shown(self, prompt_idx: int | None = None) -> Iterator[RowRecord]:
         """The same, as far as they may be shown."""

@@ -93,6 +93,18 @@ def row_json(row: Row, eval_id: str) -> dict[str, Any]:
     }
 
 
+def is_graded(row: Row) -> bool:
+    """Whether a row has a verdict of an assertion, a question or an agent; see `RowRecord.is_graded`."""
+    return bool(
+        row.status is not Status.PASS
+        or row.step.test.assertions
+        or row.result is not None
+        or row.named_scores
+        or (row.verdict is not None and row.verdict.parts)
+        or (row.reply is not None and "agent" in row.reply.metadata)
+    )
+
+
 def _more_requests(row: Row) -> Sequence[Usage]:
     """For each step of a row but one a usage: that of its reply is of all of them."""
     return () if row.result is None else [Usage()] * (row.result.steps - 1)

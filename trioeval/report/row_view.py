@@ -14,10 +14,11 @@ from rich.table import Table
 from rich.text import Text
 
 from trioeval.inert import inert, inert_lines
+from trioeval.report.counts import counted, money
 from trioeval.report.formats.json import indented
 from trioeval.report.records import RowRecord, agent_lines, event_text
 from trioeval.report.stored import StoredCall
-from trioeval.report.tables import STATUS_STYLES
+from trioeval.report.tables import STATUS_STYLES, label_style
 from trioeval.run import Status
 from trioeval.text import score_text
 
@@ -36,7 +37,7 @@ WAITS_FOR: Mapping[str, str] = {
     "slot": "for a free slot of the lane",
     "budget": "for what calls in flight had reserved of the budget",
     "cap": "for a free slot among those of all lanes",
-    "quota": "for a limit that others share",
+    "shared_limit": "for a limit that others share",
     "backoff": "before a call that failed was made again",
 }
 """What a row waited for: of each `Why`."""
@@ -97,18 +98,17 @@ def _sections(
 
 def _heading(record: RowRecord) -> Text:
     task = "" if record.task is None else f"task {inert(record.task, _NAME)}, "
-    text = Text(f"{task}test {record.test_idx}, column {record.prompt_idx}: ")
-    text.append(inert(record.name, _NAME) + "\n")
+    text = Text(f"{task}row {record.number} ({inert(record.name, _NAME)})\n")
     text.append(f"{inert(record.provider, _NAME)} | ", style="dim")
     text.append(inert(record.prompt_label, _NAME) + "\n", style="dim")
-    text.append(record.status.label, style=STATUS_STYLES[record.status])
+    text.append(record.label, style=label_style(record.label, record.status))
     facts = [f"score {score_text(record.score)}"] if record.verdict else []
     facts.append(record.ending)
     facts += [] if record.latency_ms is None else [f"{record.latency_ms:.0f} ms"]
     facts += ["from the cache"] if record.is_from_cache else []
-    facts += [f"{record.tokens} tokens"] if record.tokens else []
-    facts += [f"{record.cost:.6f} US dollars"] if record.cost else []
-    facts.append(f"{record.attempts} calls" if record.attempts != 1 else "1 call")
+    facts += [counted(record.tokens, "token")] if record.tokens else []
+    facts += [money(record.cost)] if record.cost else []
+    facts.append(counted(record.attempts, "call"))
     return text.append(", ".join(["", *facts])[1:])
 
 
@@ -165,7 +165,7 @@ def _agent(record: RowRecord, near: Path | None) -> Iterator[RenderableType]:
 
 def _calls(calls: Sequence[StoredCall]) -> Table:
     table = Table(box=SIMPLE, pad_edge=False)
-    for name in ("#", "execution", "asked", "as", "ms", "tokens", "US dollars", "ended"):
+    for name in ("#", "execution", "asked", "as", "ms", "tokens", "cost", "ended"):
         table.add_column(name, overflow="fold")
     for number, call in enumerate(calls, 1):
         table.add_row(
@@ -175,7 +175,7 @@ def _calls(calls: Sequence[StoredCall]) -> Table:
             inert(_role(call), _NAME),
             "" if call.latency_ms is None else f"{call.latency_ms:.0f}",
             "" if call.tokens is None else str(call.tokens),
-            "" if call.cost is None else f"{call.cost:.6f}",
+            "" if call.cost is None else money(call.cost),
             Text(_ended(call)),
         )
     return table

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from trioeval.agent.planner import Entry
 from trioeval.inert import inert
+from trioeval.report.counts import counted, money
 from trioeval.report.stored import RunFacts
 from trioeval.report.text import Figure, cut_middle, packed
 from trioeval.report.totals import percent
@@ -122,10 +123,10 @@ def _fields(runs: Sequence[RunFacts]) -> Iterator[Figure]:
     if any(run.not_run for run in runs):
         yield Figure.of("not run", (str(run.not_run) for run in runs))
     ended = [(run, run.rows - run.not_run) for run in runs]
-    rates = (f"{percent(run.passed, rows)} %" if rows else "–" for run, rows in ended)
+    rates = (f"{percent(run.passed, rows)} % of {rows}" if rows else "–" for run, rows in ended)
     yield Figure.of("pass rate", rates)
     if any(run.cost for run in runs) or not makes_datasets:
-        yield Figure.of("cost", (f"{run.cost:.4f}" if run.cost else "–" for run in runs))
+        yield Figure.of("cost", (money(run.cost) if run.cost else "–" for run in runs))
     if makes_datasets:
         counts = (run.dataset_rows for run in runs)
         yield Figure.of("made", ("–" if count is None else str(count) for count in counts))
@@ -160,12 +161,16 @@ def _lines(fields: Sequence[Figure], names: Sequence[str], width: int) -> Iterat
 def run_line(run: RunFacts) -> str:
     """One run in a line."""
     came = _came(run, " of ")
-    counts = f"{run.passed} passed, {run.failed} failed, {run.errors} errors"
+    counts = f"{run.passed} passed, {run.failed} failed, {counted(run.errors, 'error')}"
     counts += f", {run.not_run} not run" if run.not_run else ""
     name = _name(run)
     of = f" of {name}" if name else ""
     begun = _instant(run.utc_created)
-    told = [f"{came} rows: {counts}"] if run.rows or run.expected != 0 else []
+    told = (
+        [f"{came} {'row' if came == '1' else 'rows'}: {counts}"]
+        if run.rows or run.expected != 0
+        else []
+    )
     told += [] if run.dataset_rows is None else [f"{run.dataset_rows} rows of datasets written"]
     rows = "; ".join(told) or "no rows"
     return f"{inert(run.id, 60)}{of}: {run.state}, begun {begun} UTC; {rows}"

@@ -23,7 +23,7 @@ class LaneState:
 
     name: str
     mood: LaneMood
-    width: int
+    max_concurrency: int
     """Calls in flight at most."""
     limit: int
     """Calls that may be in flight now; 0 while it is paused or closed."""
@@ -55,6 +55,8 @@ class LaneState:
     """Those of them that are over."""
     eta_s: float | None = None
     """Seconds until all of them are, if it goes on like this; None where that is not known."""
+    label: str | None = None
+    """The label of its provider; None if it has none."""
 
     def json(self) -> dict[str, Any]:
         """Ready for `json.dumps`."""
@@ -77,7 +79,9 @@ class RunState:
     failed: int
     errors: int
     not_run: int = 0
-    """Rows that were left before their end."""
+    """Rows that were stopped before their end."""
+    not_graded: int = 0
+    """Rows that succeeded and have no assertion; `passed` does not count them."""
     eta_s: float | None
     """Seconds until all rows are there, if it goes on like this; None where that is not known."""
     stopping: bool
@@ -150,7 +154,7 @@ def _lane_state(lane: LaneStatistics, activity: Activity, now: float, pace: Pace
     return LaneState(
         name=lane.name,
         mood=mood,
-        width=lane.width,
+        max_concurrency=lane.max_concurrency,
         limit=lane.limit,
         in_flight=lane.in_flight,
         queued=lane.waiting + lane.resting,
@@ -169,6 +173,7 @@ def _lane_state(lane: LaneStatistics, activity: Activity, now: float, pace: Pace
         rows=pace.expected,
         done=pace.there,
         eta_s=_eta_s(pace, now, mood, wait_s),
+        label=activity.labels.get(lane.name),
     )
 
 

@@ -5,6 +5,7 @@ or is counted. Nothing is squeezed until it cannot be read.
 """
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 
 import attrs
@@ -16,69 +17,96 @@ from rich.text import Text
 
 from trioeval.grading import output_text
 from trioeval.inert import inert
+from trioeval.report.counts import RowNumbers, counted, money
 from trioeval.report.formats.json import shallow
 from trioeval.report.head import HeadColumn
-from trioeval.report.records import PartRecord, RowRecord
+from trioeval.report.records import NOT_GRADED, PartRecord, RowRecord
 from trioeval.report.statistics import Estimate
 from trioeval.report.text import Figure, packed
 from trioeval.report.totals import ColumnTotals, Totals, nearest_rank, percent
 from trioeval.run import Status
 
-# The first rows that did not pass, with the reason of each, as far as a terminal shows them.
+# The rows that did not pass. Rows that ended with the same error are one group: a provider that refuses every
+# call would otherwise fill the list with one sentence.
 
 
 _FAILURES_NAME = 60  # characters of the name of a test
 _REASON = 300  # of a reason
 _EXPECTED = 120  # of what was expected
 _TELLING = 20  # of the beginning of a value, by which it is known again
+UNFINISHED = frozenset({"not_run", "interrupted"})
+"""Outcomes of rows that `trioeval resume` runs."""
 
 
-@attrs.frozen(kw_only=True)
-class Failure:
-    """A row that failed, or ended as an error. Its texts are harmless, and cut."""
+_OWN_NUMBER = re.compile(r"\b(took|after) [\d.]+ (ms|s)\b")
+"""A measured time, which differs in errors that are otherwise the same."""
 
-    index: int
-    prompt_idx: int
+
+@attrs.define(kw_only=True)
+class FailureGroup:
+    """Rows that failed alike: one that failed an assertion, or all with the same error of one provider."""
+
     status: Status
     name: str
+    """The name of the first row."""
+    prompt_idx: int
+    """The column of the first row."""
+    provider: str
     reason: str
     expected: str | None
-    """What an assertion says was to be there; None where the reason says it, or none does."""
+    """The expected value of the assertion; None if the reason states it, or if there is none."""
+    index: int
+    """The number of the first row."""
+    rows: RowNumbers = attrs.field(factory=RowNumbers)
 
 
 @attrs.define
 class Failures:
-    """Takes rows in index order, and keeps the first of those that did not pass."""
+    """The rows of a task that did not pass, in groups, and those that were not run."""
 
     most: int
-    """Rows that are kept, ≥ 1."""
+    """Groups that are kept, ≥ 1."""
     count: int = 0
-    """All that failed or ended as errors."""
-    left: int = 0
-    """Rows that have no verdict because they were not run to their end."""
-    first: list[Failure] = attrs.field(factory=list)
+    """Rows that failed or ended in an error."""
+    grouped: int = 0
+    """Those of them that are in a group that is kept."""
+    not_run: RowNumbers = attrs.field(factory=RowNumbers)
+    """Rows that `trioeval resume` would run."""
+    _groups: dict[tuple[object, ...], FailureGroup] = attrs.field(factory=dict)
+
+    @property
+    def groups(self) -> Sequence[FailureGroup]:
+        """The groups that are kept, in the order of their first rows."""
+        return [*self._groups.values()]
 
     def add(self, index: int, record: RowRecord) -> None:
-        """Take note of the row with an index of its task."""
+        """Count a row, and keep it if there is room or if its group is kept."""
         if record.status is Status.PASS:
             return
         if record.status is Status.NOT_RUN:
-            self.left += 1
+            if record.outcome in UNFINISHED:
+                self.not_run.add(index)
             return
         self.count += 1
-        if len(self.first) == self.most:
-            return
-        reason = str(record.reason or record.error or "it says no reason")
-        self.first.append(
-            Failure(
-                index=index,
-                prompt_idx=record.prompt_idx,
+        reason = str(record.reason or record.error or "no reason given")
+        key: tuple[object, ...] = (index,)
+        if record.status is Status.ERROR:
+            key = record.provider, _OWN_NUMBER.sub("", reason)
+        group = self._groups.get(key)
+        if group is None:
+            if len(self._groups) == self.most:
+                return
+            group = self._groups[key] = FailureGroup(
                 status=record.status,
                 name=inert(record.name, _FAILURES_NAME),
+                prompt_idx=record.prompt_idx,
+                provider=inert(record.provider, _FAILURES_NAME),
                 reason=inert(reason, _REASON),
                 expected=None if record.verdict is None else _expected(record.parts, reason),
+                index=index,
             )
-        )
+        group.rows.add(index)
+        self.grouped += 1
 
 
 def _expected(parts: Sequence[PartRecord], reason: str) -> str | None:
@@ -102,6 +130,7 @@ class Cell:
     status: Status
     text: str
     """What was answered, or why there is no verdict: harmless, and cut."""
+    label: str
 
 
 @attrs.define
@@ -113,22 +142,27 @@ class FirstRows:
     tests: int
     """Tests that are shown, ≥ 1."""
     hidden: int = 0
-    """Rows that came after those."""
+    """Rows of further tests."""
+    numbers: dict[int, RowNumbers] = attrs.field(factory=dict)
+    """The numbers of the rows of each test, by its `test_idx`."""
     names: dict[int, str] = attrs.field(factory=dict)
     """Of each test, by its `test_idx`."""
     cells: dict[tuple[int, int], Cell] = attrs.field(factory=dict)
     """By `test_idx` and `prompt_idx`."""
 
     def add(self, record: RowRecord) -> None:
-        """Take note of a row."""
+        """Keep a row of one of the first tests. Rows that were not run are left out."""
+        if record.outcome in UNFINISHED:
+            return
         test_idx = record.test_idx
         if test_idx not in self.names:
             if len(self.names) == self.tests:
                 self.hidden += 1
                 return
             self.names[test_idx] = inert(record.name, self.width)
+        self.numbers.setdefault(test_idx, RowNumbers()).add(record.number)
         text = inert(shallow(record.shown), self.width)
-        self.cells[test_idx, record.prompt_idx] = Cell(record.status, text)
+        self.cells[test_idx, record.prompt_idx] = Cell(record.status, text, record.label)
 
 
 STATUS_STYLES = {
@@ -137,7 +171,14 @@ STATUS_STYLES = {
     Status.ERROR: "bold yellow",
     Status.NOT_RUN: "dim",
 }
-"""How a verdict looks."""
+"""The style of each status."""
+_NOT_GRADED_STYLE = "cyan"
+
+
+def label_style(label: str, status: Status) -> str:
+    """The style of the label of a row."""
+    return _NOT_GRADED_STYLE if label == NOT_GRADED else STATUS_STYLES[status]
+
 
 _BETWEEN, _EDGES = 3, 2  # characters between two columns, and around all of them
 _LEAST_CELL = 9  # characters that a cell of a row needs
@@ -163,7 +204,8 @@ class _RowsTable:
     rows: FirstRows
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        first = max(len("test"), len(str(max(self.rows.names, default=0)))) + _BETWEEN
+        numbers = (len(str(numbers)) for numbers in self.rows.numbers.values())
+        first = max(len("row"), *numbers, 0) + _BETWEEN
         names = max(map(cell_len, self.rows.names.values()), default=0)
         room = options.max_width - _EDGES - first - min(names, _LEAST_TEST)
         fit = max(1, room // (_LEAST_CELL + _BETWEEN))
@@ -177,7 +219,7 @@ class _RowsTable:
     def _table(self, shown: int) -> Table:
         rows = self.rows
         table = Table(box=SIMPLE, pad_edge=False)
-        table.add_column("test", justify="right", style="dim", no_wrap=True)
+        table.add_column("row", justify="right", style="dim", no_wrap=True)
         table.add_column("name", overflow="fold")
         for prompt_idx, heading in enumerate(headings(self.columns[:shown], rows.width)):
             cells = (self._cell(test_idx, prompt_idx) for test_idx in rows.names)
@@ -186,14 +228,14 @@ class _RowsTable:
             table.add_column(Text(heading), overflow="fold", min_width=least)
         for test_idx, name in rows.names.items():
             found = (self._cell(test_idx, prompt_idx) for prompt_idx in range(shown))
-            table.add_row(str(test_idx), Text(name), *found)
+            table.add_row(str(rows.numbers[test_idx]), Text(name), *found)
         return table
 
     def _cell(self, test_idx: int, prompt_idx: int) -> Text:
         cell = self.rows.cells.get((test_idx, prompt_idx))
         if cell is None:
             return Text("–")
-        verdict = Text(cell.status.label, style=STATUS_STYLES[cell.status])
+        verdict = Text(cell.label, style=label_style(cell.label, cell.status))
         return verdict.append(f" {cell.text}", style="default")
 
 
@@ -245,11 +287,18 @@ def _needed(figures: Sequence[Figure]) -> int:
 
 
 def _figures(columns: Sequence[ColumnTotals]) -> Iterator[Figure]:
-    for status, title in ((Status.PASS, "pass"), (Status.FAIL, "fail"), (Status.ERROR, "error")):
-        counts = [own.statuses[status] for own in columns]
+    counts = {
+        Status.PASS: [own.passed for own in columns],
+        Status.FAIL: [own.statuses[Status.FAIL] for own in columns],
+        Status.ERROR: [own.statuses[Status.ERROR] for own in columns],
+    }
+    for status, numbers in counts.items():
         yield Figure(
-            title, [Text(str(n), style=STATUS_STYLES[status] if n else "dim") for n in counts]
+            status.value,
+            [Text(str(n), style=STATUS_STYLES[status] if n else "dim") for n in numbers],
         )
+    if any(own.not_graded for own in columns):
+        yield Figure.of("not graded", [str(own.not_graded) for own in columns])
     if any(own.left for own in columns):
         yield Figure.of("not run", [str(own.left) for own in columns])
     yield Figure.of("pass rate", [_pass_rate(own) for own in columns])
@@ -260,10 +309,12 @@ def _figures(columns: Sequence[ColumnTotals]) -> Iterator[Figure]:
         yield Figure.of(title, found)
     yield Figure.of("tokens", [str(own.tokens) for own in columns])
     if any(own.from_cache for own in columns):
-        yield Figure.of("from cache", [str(own.from_cache) for own in columns])
+        cached = [
+            f"{own.from_cache} of {counted(own.replies, 'reply', 'replies')}" for own in columns
+        ]
+        yield Figure.of("from cache", cached)
     if any(own.cost for own in columns):
-        costs = ["–" if own.cost is None else f"{own.cost:.4f}" for own in columns]
-        yield Figure.of("US dollars", costs)
+        yield Figure.of("cost", ["–" if own.cost is None else money(own.cost) for own in columns])
     if any(own.attempts is not None for own in columns):
         yield Figure.of("attempts", [str(own.attempts or 0) for own in columns])
     if any(own.usage.judges for own in columns):
@@ -272,7 +323,7 @@ def _figures(columns: Sequence[ColumnTotals]) -> Iterator[Figure]:
 
 
 def _pass_rate(own: ColumnTotals) -> str:
-    return f"{percent(own.statuses[Status.PASS], own.ended)} %" if own.ended else "–"
+    return f"{percent(own.passed, own.rated)} % of {own.rated}" if own.rated else "–"
 
 
 def _interval(found: Estimate | None) -> str:
@@ -303,7 +354,7 @@ def _score(own: ColumnTotals, judged: Estimate | None) -> str:
 
 def _tells_more(own: ColumnTotals, judged: Estimate) -> bool:
     """Whether the scores of rows with a verdict are something else than which of them passed."""
-    passed, failed = own.statuses[Status.PASS], own.statuses[Status.FAIL]
+    passed, failed = own.passed, own.statuses[Status.FAIL]
     return abs(judged.mean * (passed + failed) - passed) > _ALMOST * (passed + failed)
 
 

@@ -22,6 +22,7 @@ from trioeval.grading import quote
 from trioeval.grading.expressions import ExpressionError, parse
 from trioeval.question_eval.answer import QuestionOutcome
 from trioeval.question_eval.result import QuestionCounts
+from trioeval.report.counts import counted
 from trioeval.report.records import RowRecord
 from trioeval.report.statistics import ColumnSums, Place
 from trioeval.report.usage import UsageSum
@@ -139,6 +140,10 @@ class ColumnTotals:
     latency_ms: float = 0
     latencies: "array[float]" = attrs.field(factory=lambda: array("d"), repr=False)
     """Milliseconds of each call that was measured, those of replies from the cache not among them."""
+    not_graded: int = 0
+    """Rows that succeeded and have no assertion; `statuses` counts them as passed."""
+    replies: int = 0
+    """Rows with a reply."""
     from_cache: int = 0
     """Rows whose reply came from the cache."""
     cached_tokens: int = 0
@@ -181,6 +186,16 @@ class ColumnTotals:
         """All other rows."""
         return self.rows - self.left
 
+    @property
+    def passed(self) -> int:
+        """Rows whose assertions hold."""
+        return self.statuses[Status.PASS] - self.not_graded
+
+    @property
+    def rated(self) -> int:
+        """Rows that the pass rate is about: those that ended, except those without assertions."""
+        return self.ended - self.not_graded
+
     def add(self, record: RowRecord, place: Place | None = None) -> None:
         """Count one more row.
 
@@ -192,6 +207,7 @@ class ColumnTotals:
         self.outcomes[record.outcome] += 1
         self.score += record.score
         self.latency_ms += record.latency_ms or 0
+        self.replies += record.response is not None
         if record.is_from_cache:
             self.from_cache += 1
             self.cached_tokens += record.tokens
@@ -206,7 +222,9 @@ class ColumnTotals:
         self.questions.add_record(record.json)
         if (agent := record.agent) is not None:
             self.attempts = (self.attempts or 0) + len(agent.attempts)
-        if record.status is not Status.NOT_RUN:
+        if not record.is_graded:
+            self.not_graded += 1
+        elif record.status is not Status.NOT_RUN:
             self._add_ended(record, place_of(record) if place is None else place)
 
     def add_not_run(self, outcome: str, rows: int, question: QuestionOutcome | None) -> None:
@@ -248,6 +266,7 @@ class ColumnTotals:
             "testFailCount": self.statuses[Status.FAIL],
             "testErrorCount": self.statuses[Status.ERROR],
             **({"testNotRunCount": self.left} if self.left else {}),
+            **({"testNotGradedCount": self.not_graded} if self.not_graded else {}),
             "assertPassCount": self.passed_parts,
             "assertFailCount": self.failed_parts,
             "totalLatencyMs": self.latency_ms,
@@ -353,9 +372,45 @@ class Totals:
         return self.rows - self.left
 
     @property
+    def not_graded(self) -> int:
+        """Rows that succeeded and have no assertion."""
+        return sum(column.not_graded for column in self.columns)
+
+    @property
+    def passed(self) -> int:
+        """Rows whose assertions hold."""
+        return sum(column.passed for column in self.columns)
+
+    @property
+    def rated(self) -> int:
+        """Rows that ended, except those without assertions."""
+        return self.ended - self.not_graded
+
+    @property
     def pass_rate(self) -> float:
-        """Percent of the rows that passed, of those that came to an end; 100 where none did."""
+        """Percent of the rows that succeeded, of those that ended; 100 if none did.
+
+        Exit codes depend on it. Rows without assertions count as successes, as they do for promptfoo.
+        """
         return 100 * self.count(Status.PASS) / self.ended if self.ended else 100.0
+
+
+def counts_text(totals: Totals) -> str:
+    """The number of rows with each status; rows that are not graded or not run only if there are any.
+
+    Example:
+        >>> column = ColumnTotals(Counter({Status.PASS: 3, Status.ERROR: 1}), not_graded=2)
+        >>> counts_text(Totals([column]))
+        '1 passed, 0 failed, 1 error, 2 not graded'
+    """
+    counts = [
+        f"{totals.passed} passed",
+        f"{totals.count(Status.FAIL)} failed",
+        counted(totals.count(Status.ERROR), "error"),
+    ]
+    counts += [f"{totals.not_graded} not graded"] if totals.not_graded else []
+    counts += [f"{totals.left} not run"] if totals.left else []
+    return ", ".join(counts)
 
 
 def percent(part: int, whole: int) -> str:

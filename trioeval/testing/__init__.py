@@ -1,8 +1,8 @@
 """The reference implementation for property-testing schedulers.
 
-The strategies and the checks of foreign schedulers need hypothesis, and import it when they are first used.
-It makes Trio's scheduling deterministic for the whole process: add `st.random_module()` to every property
-about concurrency.
+The strategies and the checks of foreign schedulers need hypothesis, and import it at their first use. It
+makes Trio's scheduling deterministic for the whole process: add `st.random_module()` to every property about
+concurrency.
 """
 
 import importlib

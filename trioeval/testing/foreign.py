@@ -1,4 +1,4 @@
-"""A run of a scheduler that knows nothing of this kernel, recorded behind `send` and `emit`."""
+"""A recorded run of a foreign scheduler, which knows nothing of this kernel, through `send` and `emit`."""
 
 import math
 from collections import Counter
@@ -18,24 +18,24 @@ from trioeval.testing.virtual import run_virtual
 _GRAIN = 2**20
 _SLOWEST = 4.0
 _SLACK = 60.0
-# A scheduler hangs that needs longer than so many times the way without any concurrency, though it may poll.
+# A scheduler hangs if it needs more than this multiple of the serial time, although it may poll.
 
 
 @attrs.frozen
 class ForeignJob:
-    """What a scheduler knows of a job."""
+    """The job as a scheduler sees it."""
 
     index: int
-    """Its place in the plan, from 0; its result is emitted with it."""
+    """Its position in the plan, from 0; its result is emitted with it."""
     lane: str
-    """The name of the lane that its calls count against."""
+    """The name of the lane of its calls."""
     timeout: float = math.inf
     """Seconds that its calls may be in flight, all together; waits do not count."""
 
 
 @attrs.frozen
 class Answer:
-    """What the call of a job returns, if it does not fail; equal only to itself in a run."""
+    """The result of a successful call of a job; equal only to itself in a run."""
 
     index: int
 
@@ -44,24 +44,24 @@ Send: TypeAlias = Callable[[ForeignJob], Awaitable[Answer]]
 """Makes a request of a job: takes some seconds, then returns, or raises a `CallError`."""
 
 Emit: TypeAlias = Callable[[int, object], Awaitable[None]]
-"""Takes the result of the job with this index: the `Answer`, or anything at all if there is none."""
+"""Takes the result of the job with this index: the `Answer`, or any object if there is none."""
 
 Scheduler: TypeAlias = Callable[..., Awaitable[object]]
 """`await scheduler(jobs, lanes, send, emit, deadline=..., stop=...)` runs all jobs.
 
-It returns when all results are emitted. Capabilities that it does not have are not passed.
+It returns when all results are emitted. Arguments for capabilities that it lacks are not passed.
 """
 
 
 @attrs.frozen
 class ForeignRun:
-    """What was seen of one run."""
+    """The record of one run."""
 
     trace: Trace
-    """Its calls are requests, its bodies reach from the first request of a job to the last."""
+    """Its calls are requests; its bodies span from the first request of a job to the last."""
     results: Sequence[tuple[int, object]]
     fault: str | None
-    """How the scheduler itself failed, if it did."""
+    """The failure of the scheduler itself, if it failed."""
 
 
 def run_foreign(
@@ -70,15 +70,15 @@ def run_foreign(
     """Run a fresh scheduler on the virtual clock.
 
     Args:
-        make: Gives the scheduler.
-        scenario: Each job is calls on its own lane, one at a time.
-        terms: Which of `deadline` and `stop` it is given.
+        make: Returns the scheduler.
+        scenario: Each job makes calls on its own lane, one at a time.
+        terms: The arguments among `deadline` and `stop` to pass.
     """
     return run_virtual(_run, make, scenario, terms)
 
 
 def call_of(script: Script) -> Call:
-    """The call of a job, which makes one request or several."""
+    """Return the call of a job, which makes one request or several."""
     return next(action for action in script.actions if isinstance(action, Call))
 
 
@@ -106,7 +106,7 @@ async def _run(
         ):
             try:
                 await make()(jobs, scenario.lanes, send, emit, **given)
-            except Exception as error:  # noqa: BLE001 - whatever a stranger raises is what is reported
+            except Exception as error:  # noqa: BLE001 - any error of foreign code is reported
                 fault = "it raised " + "; ".join(
                     f"{type(leaf).__name__}: {leaf}" for leaf in leaves(error)
                 )
@@ -143,10 +143,10 @@ def _make_send(scenario: Scenario, recorder: Recorder) -> Send:
         with recorder.call(asked, call.lane, number):
             await trio.sleep(attempt.duration)
             if attempt.fault is not None:
-                msg = f"request {number + 1} of job {job.index} was to fail"
+                msg = f"request {number + 1} of job {job.index} was configured to fail"
                 raise CallError(attempt.fault, msg, retry_after=attempt.retry_after)
             if call.fails:
-                raise CallError(Fault.REFUSED, f"job {job.index} was to fail")
+                raise CallError(Fault.REFUSED, f"job {job.index} was configured to fail")
         return Answer(job.index)
 
     return send
@@ -177,9 +177,9 @@ def _rounded(span: Span) -> Span:
 
 
 def _instant(at: float) -> float:
-    """The instant without what arithmetic with fractions leaves, so that instants can be compared exactly.
+    """Return the instant without the rounding errors of arithmetic, so that instants can be compared exactly.
 
-    Scenarios have durations that are multiples of a sixteenth of a second; back-offs are as they come.
+    Durations in scenarios are multiples of a sixteenth of a second; back-offs are arbitrary.
     """
     return round(at * _GRAIN) / _GRAIN if at < math.inf else at
 
@@ -192,7 +192,7 @@ def _bodies(calls: Sequence[Span]) -> Iterator[Span]:
 
 
 def _one_by_one(scenario: Scenario) -> Iterator[float]:
-    """Seconds that each job takes at most, if nothing else runs."""
+    """Yield the seconds that each job takes at most if nothing else runs."""
     lanes: dict[str, LaneSpec] = {lane.name: lane for lane in scenario.lanes}
     for script in scenario.scripts:
         call = call_of(script)

@@ -1,8 +1,8 @@
 """The laws of the kernel as checks over a trace.
 
-Each raises a plain `AssertionError` that names its law and what broke it. They look only at the trace, so
-they hold any scheduler to the laws whose run was recorded. Instants are compared exactly: use scenarios
-whose times are whole numbers or dyadic fractions.
+Each raises a plain `AssertionError` that names its law and the violation. They read only the trace, so they
+apply to any scheduler whose run was recorded. Instants are compared exactly: use scenarios whose times are
+whole numbers or dyadic fractions.
 """
 
 import itertools
@@ -69,7 +69,7 @@ def check_prompt(trace: Trace) -> None:
 
 
 def check_honest(trace: Trace) -> None:
-    """HONEST: a job has calls only if it was started; its outcome and the observer tell what was."""
+    """HONEST: a job has calls only if it was started; outcomes and events match what happened."""
     runs: dict[int, list[Span]] = defaultdict(list)
     for span in trace.bodies:
         runs[span.index].append(span)
@@ -93,7 +93,7 @@ def check_honest(trace: Trace) -> None:
         true = (last.started_at, last.ended_at, made[outcome.index])
         fits = isinstance(outcome, _ENDINGS[last.ending])
         require("HONEST", fits, f"{outcome} of a body whose end was: {last.ending}")
-        require("HONEST", told == true, f"job {outcome.index} says {told} where {true} was seen")
+        require("HONEST", told == true, f"job {outcome.index} reports {told} where {true} was seen")
         at = finished_at.get(outcome.index, last.ended_at)
         prompt = at == last.ended_at or (most and isinstance(outcome, Failed))
         require("HONEST", bool(prompt), f"{outcome} was recorded at {at}")
@@ -118,27 +118,25 @@ def _check_observer(trace: Trace) -> None:
             case _:
                 pass
     for kind, right in seen.items():
-        otherwise = f"the observer heard {kind.__name__} {heard[kind]}, and {right} was seen"
+        otherwise = f"the observer got {kind.__name__} {heard[kind]}, and {right} was seen"
         require("HONEST", sorted(heard[kind]) == sorted(right), otherwise)
     emitted = {e.outcome.index: e.outcome for e in trace.emissions}
     ended = {index: outcome for index, outcome in emitted.items() if index in finished}
-    require("HONEST", finished == ended, f"the observer heard of {finished}, not {ended}")
+    require("HONEST", finished == ended, f"the observer was notified of {finished}, not {ended}")
     started = {span.index for span in trace.bodies}
     missed = started - set(finished)
-    require("HONEST", not missed, f"the observer did not hear how jobs {missed} ended")
+    require("HONEST", not missed, f"the observer was not notified of the ends of jobs {missed}")
 
 
 def _check_settled(trace: Trace) -> None:
-    """Who is told of outcomes hears of what the observer hears, in its order, before the consumer."""
+    """Outcomes are reported when they exist, in the observer's order, before they are emitted."""
     places = {emission.outcome.index: place for place, emission in enumerate(trace.emissions)}
     heard = [event.outcome for event in trace.events if isinstance(event, Finished)]
     told = [one.outcome for one in trace.settled]
-    require(
-        "HONEST", not told or told == heard, f"told of {told}, while the observer heard {heard}"
-    )
+    require("HONEST", not told or told == heard, f"reported {told}, while the observer got {heard}")
     for one in trace.settled:
         late = one.emitted > places[one.outcome.index]
-        require("HONEST", not late, f"{one} was told of after it was emitted")
+        require("HONEST", not late, f"{one} was reported after it was emitted")
 
 
 def check_serial(trace: Trace) -> None:
@@ -158,7 +156,7 @@ def check_serial(trace: Trace) -> None:
 
 
 def check_block(trace: Trace) -> None:
-    """BLOCK: a job starts only after what it depends on; jobs of one key run in index order, alone."""
+    """BLOCK: a job starts only after its dependencies; jobs of one key run in index order, one at a time."""
     scenario = trace.scenario
     outcomes = {emission.outcome.index: emission.outcome for emission in trace.emissions}
     last = {span.index: span for span in trace.bodies}
@@ -210,11 +208,11 @@ def check_limit(trace: Trace) -> None:
             case _:
                 require("LIMIT", working < timeout, told)
         waited = outcome.finished_at - outcome.started_at - outcome.waited
-        require("LIMIT", waited == working, f"{told}; its own account is {waited}")
+        require("LIMIT", waited == working, f"{told}; it reports {waited}")
 
 
 def check_deadline(trace: Trace) -> None:
-    """DEADLINE: nothing starts at or after it, and the run ends at it."""
+    """DEADLINE: nothing starts at or after the deadline, and the run ends at it."""
     cut_at = min(trace.scenario.deadline, trace.scenario.cancel_at)
     for span in (*trace.bodies, *trace.calls):
         require(
@@ -239,9 +237,9 @@ def check_deadline(trace: Trace) -> None:
 
 
 def check_drain(trace: Trace) -> None:
-    """DRAIN: after stop no job starts, and those under way run to their end.
+    """DRAIN: after a stop no job starts, and running jobs continue to their end.
 
-    But for those that have made no request and would need a permit: they are cut off, and ask for none.
+    The exception: jobs that have made no request and need a permit are cut off and request none.
     """
     for span in trace.bodies:
         late = span.started > trace.stopped or span.started_at > trace.scenario.stop_at
@@ -259,7 +257,7 @@ def check_drain(trace: Trace) -> None:
 
 
 def _check_withdrawn(trace: Trace) -> None:
-    """Who has made no request by the stop waits for no permit; and nobody else is cut off by it."""
+    """At a stop, exactly the jobs that wait for a permit of their first request are cut off."""
     stop_at = trace.scenario.stop_at
     made: set[int] = set()
     for event in trace.events:
@@ -299,7 +297,7 @@ def _check_withdrawn(trace: Trace) -> None:
         outcome = emission.outcome
         if isinstance(outcome, Interrupted) and outcome.cut is Cut.STOP:
             right = (outcome.index, outcome.finished_at) in withdrawn
-            told = f"{outcome}: a stop at {stop_at} lets what runs finish"
+            told = f"{outcome}: a stop at {stop_at} does not interrupt running jobs"
             require("DRAIN", right and outcome.finished_at >= stop_at, told)
 
 
@@ -336,10 +334,10 @@ LAWS: Mapping[str, Callable[[Trace], None]] = {
     "LEASE": check_lease,
     "LEAK": check_leak,
 }
-"""The laws that every trace keeps, by name. EAGER and ISOLATION need traces of their own."""
+"""The laws that every trace obeys, by name. EAGER and ISOLATION need special traces."""
 
 
 def check_all(trace: Trace) -> None:
-    """Hold a trace to every law of `LAWS`."""
+    """Check a trace against every law of `LAWS`."""
     for check in LAWS.values():
         check(trace)

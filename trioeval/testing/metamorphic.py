@@ -1,11 +1,11 @@
-"""Relations between two runs: oracles that need to know no right answer.
+"""Relations between two runs: oracles that need no known right result.
 
-Whatever a scheduler does with a scenario, it has to do something definite with a scenario that is changed in
-a known way. Each check runs both and compares all that concerns the instants of one with that of the
-other; each raises a plain `AssertionError` with the first difference.
+A scenario that is changed in a known way must change the run in a known way. Each check runs both and
+compares everything about the instants of one with that of the other; each raises a plain `AssertionError`
+with the first difference.
 
-The checks take any `run`, a function from a scenario to its trace; it is the kernel's by default.
-Comparisons are exact: use times in dyadic fractions, and factors that are powers of two.
+The checks take any `run`, a function from a scenario to its trace; the default is the kernel's. Comparisons
+are exact: use times in dyadic fractions, and factors that are powers of two.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -20,14 +20,14 @@ from trioeval.testing.trace import Trace
 
 Run: TypeAlias = Callable[[Scenario], Trace]
 Step: TypeAlias = tuple[float, int, int, float]
-"""Of a request: start, job, attempt, end."""
+"""A request: start, job, attempt, end."""
 
 
 def scaled(scenario: Scenario, factor: float) -> Scenario:
-    """The same scenario in which every second lasts `factor` (> 0) seconds.
+    """Return the same scenario in which every second lasts `factor` (> 0) seconds.
 
-    Durations, timeouts, periods, back-offs, hints and instants are longer; numbers of jobs, calls and tokens
-    are the same.
+    Durations, timeouts, periods, back-offs, hints and instants are scaled; numbers of jobs, calls and tokens
+    stay the same.
     """
     return attrs.evolve(
         scenario,
@@ -103,9 +103,9 @@ def _scaled_lane(lane: LaneSpec, factor: float) -> LaneSpec:
 def check_scaling(scenario: Scenario, factor: float, *, run: Run = run_scenario) -> None:
     """A run whose every second lasts `factor` seconds takes the same steps, `factor` times as late.
 
-    The scheduler has no time of its own: no polling, no grace, no unit. One rule does have a unit: the
-    chance that is added to a hint of more than five seconds is bounded by one second. Keep hints below
-    that in both runs, or use a spread of 0.
+    The scheduler has no time of its own: no polling, no grace period, no unit. One rule does have a unit: the
+    jitter added to a hint of more than five seconds is bounded by one second. Keep hints below that in both
+    runs, or use a spread of 0.
     """
     plain, stretched = run(scenario), run(scaled(scenario, factor))
     expected = [
@@ -124,14 +124,14 @@ def check_scaling(scenario: Scenario, factor: float, *, run: Run = run_scenario)
 def check_added_lane(
     scenario: Scenario, lane: LaneSpec, scripts: Iterable[Script], *, run: Run = run_scenario
 ) -> None:
-    """A lane with jobs of its own, put before all others, changes nothing on the others (ISOLATION).
+    """A lane with its own jobs, inserted before all others, changes nothing on the others (ISOLATION).
 
     Args:
-        scenario: Without serial jobs, salvage rounds, cap, budget and window, which join the lanes on
+        scenario: Without serial jobs, salvage rounds, cap, budget and window, which couple the lanes on
             purpose.
-        lane: One that the scenario does not have.
+        lane: A lane that the scenario does not have.
         scripts: Its jobs; they get the first indices.
-        run: What runs a scenario.
+        run: Runs a scenario.
     """
     added = tuple(scripts)
     shift = len(added)
@@ -169,39 +169,39 @@ def check_permuted(
 ) -> None:
     """Jobs of equal scripts that swap places change nothing but their results.
 
-    What a job returns plays no part in when anything starts: the steps are the same, and the outcome
-    of each job is that of the one whose place it took.
+    The result of a job does not affect when anything starts: the steps are the same, and the outcome of each
+    job is that of the one whose place it took.
 
     Args:
-        scenario: Whose calls fail only by `fails`, without edges.
-        places: By index, the index that a job gets; a permutation of jobs whose scripts differ in
-            nothing but `fails`.
-        run: What runs a scenario.
+        scenario: Its calls fail only by `fails`, and it has no edges.
+        places: By index, the index that a job gets; a permutation of jobs whose scripts differ in nothing but
+            `fails`.
+        run: Runs a scenario.
     """
     scripts = list(scenario.scripts)
     for old, new in places.items():
         scripts[new] = scenario.scripts[old]
     before, after = run(scenario), run(attrs.evolve(scenario, scripts=tuple(scripts)))
-    _require(_steps(after), _steps(before), f"requests after jobs changed places as {dict(places)}")
+    _require(_steps(after), _steps(before), f"requests after jobs swapped places as {dict(places)}")
     moved = sorted((places.get(index, index), kind) for _, index, kind in _emissions(before))
     _require(
         [(index, kind) for _, index, kind in _emissions(after)],
         moved,
-        f"outcomes after jobs changed places as {dict(places)}",
+        f"outcomes after jobs swapped places as {dict(places)}",
     )
     _require(
         [at for at, _, _ in _emissions(after)],
         [at for at, _, _ in _emissions(before)],
-        f"instants of outcomes after jobs changed places as {dict(places)}",
+        f"instants of outcomes after jobs swapped places as {dict(places)}",
     )
 
 
 def check_unknown(scenario: Scenario, *, run: Run = run_scenario) -> None:
-    """Jobs that are looked at and need their lanes do what they do if nobody looks (EAGER, TURN).
+    """Jobs that are inspected and need their lanes run as if they were not inspected (EAGER, TURN).
 
     Args:
-        scenario: Without ties: a look may change which of two events of one instant comes first.
-        run: What runs a scenario.
+        scenario: Without ties: an inspection may change which of two events of one instant comes first.
+        run: Runs a scenario.
     """
 
     def found(known: Known | None) -> Scenario:
@@ -212,48 +212,54 @@ def check_unknown(scenario: Scenario, *, run: Run = run_scenario) -> None:
     answers: tuple[Known, ...] = ("no", "fails")
     for known in answers:
         seen = run(found(known))
-        _require(_steps(seen), _steps(unseen), f"requests of jobs whose look says {known}")
-        _require(_bodies(seen), _bodies(unseen), f"jobs whose look says {known}")
-        _require(_emissions(seen), _emissions(unseen), f"outcomes of jobs whose look says {known}")
+        _require(_steps(seen), _steps(unseen), f"requests of jobs whose inspection returns {known}")
+        _require(_bodies(seen), _bodies(unseen), f"jobs whose inspection returns {known}")
+        _require(
+            _emissions(seen),
+            _emissions(unseen),
+            f"outcomes of jobs whose inspection returns {known}",
+        )
 
 
 def check_wider(scenario: Scenario, lane: str, more: int = 1, *, run: Run = run_scenario) -> None:
-    """A wider lane starts no call later, so no outcome is emitted later.
+    """A lane with more slots starts no call later, so no outcome is emitted later.
 
-    True for independent jobs in a fixed order, by induction over the starts. When the n-th call starts on
-    the narrow lane, all calls before it have started on both, and those that are still in flight on the
-    wide one are in flight on the narrow one too; so there is a slot. A pace of requests is open as well:
-    it opens no later if the starts before are no later. Graham's anomalies (1969), where more processors
-    make a schedule longer, need jobs that wait for each other. Retries make such anomalies too, as they
-    pass the line; and so do tokens that are settled to more than was reserved.
+    True for independent jobs in a fixed order, by induction over the starts. When the n-th call starts on the
+    narrow lane, all calls before it have started on both, and those that are still in flight on the wide one
+    are in flight on the narrow one too; so there is a slot. A pace of requests is open as well: it opens no
+    later if the starts before are no later. Graham's anomalies (1969), where more processors make a schedule
+    longer, need jobs that wait for each other. Retries cause such anomalies too, as they pass the queue; and
+    so do tokens that are settled to more than was reserved.
 
     Args:
-        scenario: Jobs of one call, without failures that are made again, tokens, edges, keys, serial jobs,
-            and cuts.
-        lane: Which one.
+        scenario: Jobs of one call, without failures that are retried, tokens, edges, keys, serial jobs, and
+            cuts.
+        lane: The name of the lane.
         more: Slots to add, ≥ 1.
-        run: What runs a scenario.
+        run: Runs a scenario.
     """
     lanes = tuple(
-        attrs.evolve(spec, width=spec.width + more) if spec.name == lane else spec
+        attrs.evolve(spec, max_concurrency=spec.max_concurrency + more)
+        if spec.name == lane
+        else spec
         for spec in scenario.lanes
     )
     narrow, wide = run(scenario), run(attrs.evolve(scenario, lanes=lanes))
     starts = {step[1]: step[0] for step in _steps(narrow)}
     late = [step for step in _steps(wide) if step[0] > starts[step[1]]]
-    _require(late, [], f"requests that start later on a wider lane {lane!r}")
+    _require(late, [], f"requests that start later on lane {lane!r} with more slots")
     emitted = {index: at for at, index, _ in _emissions(narrow)}
     late_outcomes = [one for one in _emissions(wide) if one[0] > emitted[one[1]]]
-    _require(late_outcomes, [], f"outcomes that come later with a wider lane {lane!r}")
+    _require(late_outcomes, [], f"outcomes that come later with more slots of lane {lane!r}")
 
 
 def check_generous(scenario: Scenario, *, run: Run = run_scenario) -> None:
     """A shared limit that always has room changes nothing (LEASE).
 
     Args:
-        scenario: Without ties: to be asked takes a step, which may change the order of one instant's events.
-            And without a stop, after which first requests get no permit.
-        run: What runs a scenario.
+        scenario: Without ties: a request for a permit takes a step, which may change the order of one
+            instant's events. And without a stop, after which first requests get no permit.
+        run: Runs a scenario.
     """
     alone = run(scenario)
     names = tuple(lane.name for lane in scenario.lanes)
@@ -269,17 +275,20 @@ def check_generous(scenario: Scenario, *, run: Run = run_scenario) -> None:
 def check_narrowed(
     scenario: Scenario, lane: str, room: int, *, at_once: bool, run: Run = run_scenario
 ) -> None:
-    """So many permits at once limit a lane as a width does (LEASE): no wake-up is lost, none comes early.
+    """A number of permits limits a lane as the same max concurrency does (LEASE).
+
+    No wake-up is lost, and none comes early.
 
     Args:
         scenario: Jobs of one call without failures, edges, keys, serial jobs and cuts; live jobs unbounded.
-        lane: Which one, of a width of at least `room`.
-        room: How many permits, ≥ 1.
-        at_once: Whether one can be had without waiting.
-        run: What runs a scenario.
+        lane: The name of the lane, whose max concurrency is at least `room`.
+        room: Number of permits, ≥ 1.
+        at_once: Whether a permit can be granted without waiting.
+        run: Runs a scenario.
     """
     lanes = tuple(
-        attrs.evolve(spec, width=room) if spec.name == lane else spec for spec in scenario.lanes
+        attrs.evolve(spec, max_concurrency=room) if spec.name == lane else spec
+        for spec in scenario.lanes
     )
     narrow = run(attrs.evolve(scenario, lanes=lanes))
     limit = Shared((lane,), room=room, at_once=at_once)

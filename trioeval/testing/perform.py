@@ -1,4 +1,4 @@
-"""Runs scenarios with the kernel on a virtual clock, and returns what was seen."""
+"""Runs scenarios with the kernel on a virtual clock, and returns their traces."""
 
 import itertools
 from collections import defaultdict
@@ -19,10 +19,10 @@ _SAMPLE_OFFSET = 0.3828125  # between the quarters on which drawn scenarios move
 
 
 def run_scenario(scenario: Scenario) -> Trace:
-    """Run a scenario in a Trio run of its own and return what was seen.
+    """Run a scenario in a Trio run of its own and return its trace.
 
     Example:
-        >>> lane = LaneSpec("a", width=1)
+        >>> lane = LaneSpec("a", max_concurrency=1)
         >>> trace = run_scenario(Scenario((lane,), (Script("a", (Call("a", 2),)),) * 3))
         >>> [span.started_at for span in trace.calls]
         [0.0, 2.0, 4.0]
@@ -33,9 +33,9 @@ def run_scenario(scenario: Scenario) -> Trace:
 def run_side_by_side(scenarios: Sequence[Scenario]) -> list[Trace]:
     """Run several scenarios at once on the lanes of the first, under its shared limits.
 
-    The sequence numbers of their traces are of one series, so that the traces can be compared. What the
-    lanes say of themselves, and the permits, belong to all runs together; the one is sampled only where there
-    is one run, the other are in every trace.
+    The sequence numbers of their traces form one series, so that the traces can be compared. The lanes'
+    statistics and the permits belong to all runs together: statistics are sampled only for a single run,
+    permits are in every trace.
     """
     return run_virtual(_run_all, scenarios)
 
@@ -102,7 +102,7 @@ async def _run(scenario: Scenario, recorder: Recorder, lanes: Lanes) -> None:
     stop = trio.Event()
     caps = scenario.budget
 
-    # Requests of each call so far: a job that is salvaged goes on where it was.
+    # Requests of each call so far: a job that is salvaged continues its scripts.
     made: dict[tuple[int, ...], Iterator[int]] = defaultdict(itertools.count)
 
     async def perform(job: Job[Script], calls: Calls[Script]) -> int:
@@ -142,13 +142,13 @@ async def _run(scenario: Scenario, recorder: Recorder, lanes: Lanes) -> None:
 
 
 def needs_no_lane(job: Job[Script]) -> bool:
-    """What the script of a job says of whether it needs its lane.
+    """Return whether the script of a job says that it needs no lane.
 
     Raises:
         ScriptedError: The script says so.
     """
     if job.payload.known == "fails":
-        msg = f"job {job.index} was told to fail"
+        msg = f"job {job.index} was configured to fail"
         raise ScriptedError(msg)
     return job.payload.known == "yes"
 
@@ -165,13 +165,13 @@ async def _call(
             if attempt.fault is not None:
                 raise CallError(
                     attempt.fault,
-                    f"job {index} was told to",
+                    f"job {index} was configured to",
                     retry_after=attempt.retry_after,
                     tokens=attempt.tokens,
                     hint=attempt.hint,
                 )
             if call.fails:
-                msg = f"job {index} was told to fail"
+                msg = f"job {index} was configured to fail"
                 raise ScriptedError(msg)
             return Metered(None, attempt.tokens, hint=attempt.hint)
 
@@ -187,7 +187,7 @@ async def _retune(retune: Retune, lanes: Lanes) -> None:
     elif retune.to == "resume":
         lane.resume()
     else:
-        lane.width = retune.to
+        lane.max_concurrency = retune.to
 
 
 async def _stop_at(recorder: Recorder, stop: trio.Event, scenario: Scenario) -> None:
@@ -210,11 +210,11 @@ def _left_over(lanes: Lanes) -> list[str]:
         for name, lane in lanes.items()
         if (seen := _alive(lane.statistics()))
     ]
-    found += [f"lane {name} has crews" for name, lane in lanes.items() if lane.followers]
+    found += [f"lane {name} has workers" for name, lane in lanes.items() if lane.followers]
     if not lanes.gate.idle:
-        found.append("somebody in the serial gate")
+        found.append("a job in the serial gate")
     if lanes.cap is not None and not lanes.cap.idle:
-        found.append("somebody under the cap")
+        found.append("a call under the cap")
     return found
 
 

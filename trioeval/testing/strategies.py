@@ -1,7 +1,7 @@
 """Hypothesis strategies for scenarios.
 
-All times are multiples of a quarter second, small, and often equal: ties are where schedulers err. Rates
-are such that their periods are multiples of a quarter too, so that laws can be checked exactly.
+All times are multiples of a quarter second, small, and often equal: schedulers fail at ties. Rates are such
+that their periods are multiples of a quarter too, so that laws can be checked exactly.
 """
 
 import math
@@ -30,8 +30,8 @@ from trioeval.testing.scenario import (
 # Hypothesis strategies for the scenarios that the reference scheduler covers.
 #
 # A comparison start by start is only fair where the rules leave nothing open, and they leave open which of
-# two events of one instant comes first. So every duration and timeout has a fraction of its own, far finer
-# than the quarters on which rates and instants lie: two jobs that start together do not end together.
+# two events of one instant comes first. So every duration and timeout has its own fraction, far finer than
+# the quarters on which rates and instants lie: two jobs that start together do not end together.
 
 
 _GRAIN = 2**20  # small enough that sums of many fractions are exact
@@ -41,7 +41,7 @@ _SPREAD = 95 / 256  # no back-off is a whole number of quarters
 _some = st.sampled_from
 
 
-# Made once: strategies are slow to make, and a scenario draws from dozens.
+# Created once: strategies are slow to create, and a scenario draws from dozens.
 _ENDLESS = (math.inf,) * 3
 _LANES = _some((("a",), ("a",), ("a", "b"), ("a", "b", "c")))
 _KEYS = _some((None, None, None, "x", "y"))
@@ -130,20 +130,20 @@ _PLAIN_ADAPTIVE = {
 def adaptive_scenarios(
     draw: st.DrawFn, *, hints: bool = True, wild: bool = True, tied: bool = False
 ) -> Scenario:
-    """Plain runs on lanes that adapt to refusals, that are told what is left, and that may be closed.
+    """Plain runs on lanes that adapt to refusals, that get hints, and that may be closed.
 
-    Refusals are few and jobs many, so that what was cut grows again.
+    Refusals are few and jobs many, so that a cut limit grows again.
 
     Args:
-        draw: Given by hypothesis.
-        hints: With replies that say what is left.
-        wild: With mishaps, refusals for good and long waits, which close lanes.
+        draw: Passed by hypothesis.
+        hints: With replies that report what is left.
+        wild: With transient failures, permanent refusals and long waits, which close lanes.
         tied: With few calls that take whole seconds, so that many of them start and end at one instant.
     """
     lanes = tuple(draw(_PLAIN_ADAPTIVE[name]) for name in draw(_some((("a",), ("a",), ("a", "b")))))
     own = _some(lanes)
     size = draw(_FEW if tied else _SIZES)
-    # Later calls are served, as a rule, so that the limit grows again; or a rate is found.
+    # Later calls mostly succeed, so that the limit grows again or a rate is found.
     busy = draw(st.integers(0, size // 3) | st.just(size))
     faults = _WILD if wild else _BUSY
     waits = _ASKS_FOR if wild else draw(_some((_NO_WAIT, _NO_WAIT, _SHORT_WAIT)))
@@ -177,7 +177,7 @@ def _busy_script(
     waits: st.SearchStrategy[float | None],
     replies: st.SearchStrategy[RateHint | None],
 ) -> Script:
-    """A job that is served at last, unless it fails for good; without an index its calls are tied."""
+    """Draw a job that is served at last, unless it fails permanently; without an index its calls are tied."""
     faults = [fault for fault in draw(fails) if fault is not None]
     lasting = faults and faults[-1] is not Fault.RATE_LIMITED
     ends: tuple[Fault | None, ...] = tuple(faults)
@@ -200,13 +200,13 @@ def _busy_script(
 def plain_scenarios(
     draw: st.DrawFn, *, failures: bool = True, order: bool = True, max_size: int = 14
 ) -> Scenario:
-    """Runs whose every step the rules decide, but for rare ties.
+    """Runs whose every step is determined by the rules, except for rare ties.
 
     Args:
-        draw: Given by hypothesis.
-        failures: With calls that fail and are made again, and with salvage rounds.
+        draw: Passed by hypothesis.
+        failures: With calls that fail and are retried, and with salvage rounds.
         order: With serial jobs, keys and edges.
-        max_size: Jobs at most.
+        max_size: The largest number of jobs.
     """
     lanes = tuple(draw(_SPECS[name, failures]) for name in draw(_LANES))
     own = _some(lanes)
@@ -254,7 +254,7 @@ def _script(draw: st.DrawFn, index: int, lane: LaneSpec, *, failures: bool, orde
 
 
 def _looked_at(draw: st.DrawFn, index: int, script: Script) -> Script:
-    """The same job, on no lane or found to need none: such a job makes no call."""
+    """Return the same job, on no lane or found to need none: such a job makes no call."""
     known, leaves = draw(_LOOKS), draw(_LEAVES)
     if not leaves and known != "yes":
         return attrs.evolve(script, known=known)
@@ -263,7 +263,7 @@ def _looked_at(draw: st.DrawFn, index: int, script: Script) -> Script:
 
 
 def _plain_edges(draw: st.DrawFn, size: int, alone: Collection[int]) -> dict[int, tuple[Edge, ...]]:
-    """Dependencies on earlier jobs; serial jobs have none, as they may have only serial ones."""
+    """Draw dependencies on earlier jobs; serial jobs have none, as they may only depend on serial ones."""
     edges = {}
     for index in range(1, size):
         if index not in alone and draw(_DEPENDS):
@@ -275,7 +275,7 @@ def _plain_edges(draw: st.DrawFn, size: int, alone: Collection[int]) -> dict[int
 
 
 def _fraction(index: int, number: int) -> float:
-    """A fraction of a quarter for one thing of one job. Cubes, as no two of them sum up to a third."""
+    """Return a fraction of a quarter for one property of a job. Cubes: no two of them sum up to a third."""
     place = index * (_MOST_ATTEMPTS + 1) + number + 1
     return (place**3 * 40_503 % (_GRAIN // 4) + 1) / _GRAIN
 
@@ -295,7 +295,7 @@ attempts = st.builds(
     st.sampled_from((None, None, 0.0, 1.25, 2.5, 5.0)),
     st.sampled_from((None, None, 0, 1)),
 )
-"""What one request does: it succeeds, or fails in any of the ways that a lane knows."""
+"""A request that succeeds, or fails in any of the ways that a lane distinguishes."""
 
 
 _busy_attempts = st.builds(
@@ -308,7 +308,7 @@ _busy_attempts = st.builds(
 
 
 def lane_specs(name: str) -> st.SearchStrategy[LaneSpec]:
-    """Lanes of small width, with or without a rate and a least gap, that do not adapt."""
+    """Lanes of small max concurrency, with or without a rate and a minimum gap, that do not adapt."""
     return st.builds(
         LaneSpec,
         st.just(name),
@@ -320,7 +320,7 @@ def lane_specs(name: str) -> st.SearchStrategy[LaneSpec]:
 
 
 def learning_lane_specs(name: str) -> st.SearchStrategy[LaneSpec]:
-    """Lanes with everything that a lane can have."""
+    """Lanes with every setting that a lane can have."""
     some = st.sampled_from
     return st.builds(
         LaneSpec,
@@ -361,7 +361,7 @@ def _actions(lanes: tuple[str, ...]) -> st.SearchStrategy[Action]:
 
 @st.composite
 def scenarios(draw: st.DrawFn) -> Scenario:
-    """Several lanes, calls across them, timeouts, cuts, serial jobs; providers that never complain."""
+    """Several lanes, calls across them, timeouts, cuts, serial jobs; providers that never refuse."""
     names = _NAMES[: draw(st.integers(1, 3))]
     own = st.sampled_from(names)
     first = st.builds(
@@ -372,7 +372,7 @@ def scenarios(draw: st.DrawFn) -> Scenario:
     )
     scripts = []
     for lane, call in draw(st.lists(first, max_size=14)):
-        # Most jobs begin with a call on their own lane; the others surprise it.
+        # Most jobs begin with a call on their own lane; the others are unexpected there.
         more = draw(st.lists(_actions(names), max_size=2))
         actions = (*more, call) if draw(st.integers(0, 4)) == 0 else (call, *more)
         scripts.append(Script(lane, actions, draw(st.sampled_from((math.inf, math.inf, 2.0, 5.0)))))
@@ -395,7 +395,7 @@ def scenarios(draw: st.DrawFn) -> Scenario:
 def faulty_scenarios(draw: st.DrawFn) -> Scenario:
     """Everything at once: providers that fail in every way, dependencies, keys, budgets, retuned lanes.
 
-    Each part is drawn only sometimes, so that what is found is small.
+    Each part is drawn only sometimes, so that examples are small.
     """
     plain = draw(scenarios())
     lanes = tuple(draw(learning_lane_specs(lane.name)) for lane in plain.lanes)
@@ -409,13 +409,13 @@ def faulty_scenarios(draw: st.DrawFn) -> Scenario:
     )
     some = st.sampled_from
     edges: Mapping[int, tuple[Edge, ...]] = {}
-    if draw(st.booleans()):  # serial jobs would only depend on each other
+    if draw(st.booleans()):  # serial jobs could only depend on each other
         plain = attrs.evolve(plain, serial=False, serial_indices=())
         edges = _edges(draw, len(scripts))
     names = tuple(lane.name for lane in lanes)
     retune = st.builds(Retune, durations, some(names), some((1, 2, 6, "pause", "resume")))
     paused = draw(st.lists(retune, max_size=3)) if draw(st.integers(0, 4)) == 0 else []
-    # What is paused is resumed at last: a run that waits for ever tells nothing.
+    # A paused lane is resumed at last: a run that waits for ever is no evidence.
     paused += [Retune(40.0, name, "resume") for name in names if paused]
     return attrs.evolve(
         plain,
@@ -432,7 +432,7 @@ def faulty_scenarios(draw: st.DrawFn) -> Scenario:
 
 @st.composite
 def no_lane_scenarios(draw: st.DrawFn) -> Scenario:
-    """The same, with jobs on no lane, and others that turn out to need none; half without an order."""
+    """The same, with jobs on no lane, and others that turn out to need none; half without dependencies."""
     scenario = draw(faulty_scenarios())
     looks = draw(st.booleans())
     scripts = [
@@ -469,7 +469,7 @@ def _wide_lanes(name: str) -> st.SearchStrategy[LaneSpec]:
 
 @st.composite
 def shared_scenarios(draw: st.DrawFn) -> Scenario:
-    """Limits that lanes share, under lanes that learn: much is asked for while a lane changes its mind."""
+    """Limits that lanes share, under lanes that learn: many permits are requested while a lane changes."""
     some, names = st.sampled_from, _NAMES[: draw(st.sampled_from((1, 1, 2, 3)))]
     groups = [names[:2]] if draw(st.booleans()) else [(name,) for name in names]
     calls = st.builds(
@@ -480,7 +480,7 @@ def shared_scenarios(draw: st.DrawFn) -> Scenario:
         attempts=st.lists(_busy_attempts, max_size=3).map(tuple),
         tokens=some((0, 0, 1, 2)),
     )
-    # Most jobs begin with a call on their own lane; some come to it only after the stop.
+    # Most jobs begin with a call on their own lane; some reach it only after the stop.
     before = some(((),) * 4 + ((Pause(1.5),), (Pause(4.5),)))
     together = st.builds(Together, st.lists(calls, min_size=2, max_size=2).map(tuple))
     more = st.lists(st.one_of(calls, calls, calls, together), max_size=1)
@@ -547,7 +547,7 @@ def _edges(draw: st.DrawFn, size: int) -> Mapping[int, tuple[Edge, ...]]:
 
 @st.composite
 def simple_scenarios(draw: st.DrawFn) -> Scenario:
-    """One call a job on its own lane, nothing that cuts or gates: what EAGER and ISOLATION speak of."""
+    """One call per job on its own lane, nothing that cuts or gates: the domain of EAGER and ISOLATION."""
     names = _NAMES[: draw(st.integers(1, 3))]
     jobs = draw(st.lists(st.tuples(st.sampled_from(names), durations), max_size=20))
     return Scenario(

@@ -116,14 +116,14 @@ def read_command(form: Mapping[str, str]) -> Command:
     """What a form says.
 
     Args:
-        form: `do`, and as far as it concerns it `lane`, `width`, `rpm` and `tpm`; what is blank stays.
+        form: `do` and, where they apply, `lane`, `maxConcurrency`, `rpm` and `tpm`; a blank one stays.
 
     Raises:
         ValueError: It says nothing that could be done; the text says why.
 
     Example:
-        >>> read_command({"do": "retune", "lane": "a", "width": "4", "rpm": ""}).json()
-        {'do': 'retune', 'lane': 'a', 'width': 4}
+        >>> read_command({"do": "retune", "lane": "a", "maxConcurrency": "4", "rpm": ""}).json()
+        {'do': 'retune', 'lane': 'a', 'maxConcurrency': 4}
     """
     do = form.get("do", "")
     if do not in _DONE:
@@ -134,21 +134,21 @@ def read_command(form: Mapping[str, str]) -> Command:
         raise ValueError("lane is missing: say which one")
     more: dict[str, Any] = {"lane": form["lane"]}
     if do == "retune":
-        given = {name: form.get(name, "").strip() for name in ("width", "rpm", "tpm")}
+        given = {name: form.get(name, "").strip() for name in ("maxConcurrency", "rpm", "tpm")}
         more |= {name: _number(name, text) for name, text in given.items() if text}
         if len(more) == 1:
-            raise ValueError("say a width, rpm or tpm")
+            raise ValueError("give maxConcurrency, rpm or tpm")
     return Command(do=do, more=more)
 
 
 def _number(name: str, text: str) -> float:
     """A number as JSON can say it; whether it will do, the run knows."""
     try:
-        number = int(text) if name == "width" else float(text)
+        number = int(text) if name == "maxConcurrency" else float(text)
     except ValueError:
         number = math.nan
     if not math.isfinite(number):
-        what = "a whole number" if name == "width" else "a number"
+        what = "a whole number" if name == "maxConcurrency" else "a number"
         raise ValueError(f"{name} must be {what}, got {text[:40]!r}")
     return number
 

@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 
 from trioeval.kernel.events import Why
-from trioeval.report.activity import WAIT_WORDS, lane_names, longest_waits
+from trioeval.report.activity import WAIT_WORDS, labels_of, lane_names, longest_waits
 from trioeval.report.text import cut_middle
 from trioeval.web.history import History, Series, series_of_buckets
 from trioeval.web.pages import count_text, money_text, seconds_text
@@ -30,7 +30,7 @@ class LaneCard:
     """`open`, `paused`, `probing` or `closed`; `ended` of a run that is over."""
     in_flight: int = 0
     limit: int = 0
-    width: int = 0
+    max_concurrency: int = 0
     rpm: float | None = None
     tpm: float | None = None
     facts: Sequence[tuple[str, str]] = ()
@@ -64,7 +64,8 @@ def live_cards(state: Mapping[str, Any], history: History) -> list[LaneCard]:
         state: As `RunState.json`.
         history: What was seen of them.
     """
-    names = lane_names(lane["name"] for lane in state["lanes"])
+    labels = {lane["name"]: lane["label"] for lane in state["lanes"] if lane.get("label")}
+    names = lane_names((lane["name"] for lane in state["lanes"]), labels)
     return [_live_card(lane, names[lane["name"]], history) for lane in state["lanes"]]
 
 
@@ -82,7 +83,7 @@ def _live_card(lane: Mapping[str, Any], shown: str, history: History) -> LaneCar
         mood=lane["mood"],
         in_flight=lane["inFlight"],
         limit=lane["limit"],
-        width=lane["width"],
+        max_concurrency=lane["maxConcurrency"],
         rpm=lane["rpm"],
         tpm=lane["tpm"],
         facts=[*facts, *_counts(lane, retried=lane["retried"])],
@@ -100,7 +101,7 @@ def ended_cards(activities: Sequence[Mapping[str, Any]]) -> list[LaneCard]:
     """
     if not activities:
         return []
-    names = lane_names(activities[-1]["lanes"])
+    names = lane_names(activities[-1]["lanes"], labels_of(activities[-1:]))
     waits: dict[str, list[str]] = {}
     for wait in longest_waits(activities[-1:]):
         if wait.seconds:

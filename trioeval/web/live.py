@@ -41,7 +41,7 @@ _RATES = (0.001, 1e9)  # a minute
 _COMMANDS: Mapping[str, frozenset[str]] = {
     "pause": frozenset({"lane"}),
     "resume": frozenset({"lane"}),
-    "retune": frozenset({"lane", "width", "rpm", "tpm"}),
+    "retune": frozenset({"lane", "maxConcurrency", "rpm", "tpm"}),
     "stop": frozenset(),
     "cancel": frozenset(),
 }
@@ -105,28 +105,30 @@ class Steering:
 
 
 def _retune(lane: Lane, command: Mapping[str, Any]) -> str | None:
-    width, rpm, tpm = (command.get(key) for key in ("width", "rpm", "tpm"))
-    problems = [] if width is None else _check_width(width)
+    max_concurrency, rpm, tpm = (command.get(key) for key in ("maxConcurrency", "rpm", "tpm"))
+    problems = [] if max_concurrency is None else _check_max_concurrency(max_concurrency)
     problems += [] if rpm is None else _check_rate("rpm", rpm)
     problems += [] if tpm is None else _check_rate("tpm", tpm)
     if problems:
         return "; ".join(problems)
-    if width is rpm is tpm is None:
-        return "retune needs a width, rpm or tpm"
+    if max_concurrency is rpm is tpm is None:
+        return "retune needs maxConcurrency, rpm or tpm"
     try:
         # What it may refuse comes first: then nothing of it was done.
         lane.retune(rpm=rpm, tpm=tpm)
     except PlanError as error:
         return str(error)
-    if width is not None:
-        lane.width = width
+    if max_concurrency is not None:
+        lane.max_concurrency = max_concurrency
     return None
 
 
-def _check_width(width: object) -> list[str]:
-    if type(width) is int and 1 <= width <= _WIDEST:
+def _check_max_concurrency(max_concurrency: object) -> list[str]:
+    if type(max_concurrency) is int and 1 <= max_concurrency <= _WIDEST:
         return []
-    return [f"width must be a whole number from 1 to {_WIDEST}, got {_cut(width)}"]
+    return [
+        f"maxConcurrency must be a whole number from 1 to {_WIDEST}, got {_cut(max_concurrency)}"
+    ]
 
 
 def _check_rate(name: str, rate: object) -> list[str]:

@@ -186,7 +186,8 @@ class Live:
 
         Args:
             command: `{"do": "pause" | "resume", "lane": name}`,
-                `{"do": "retune", "lane": name, "width": 8, "rpm": 60, "tpm": 1000}` (at least one number),
+                `{"do": "retune", "lane": name, "maxConcurrency": 8, "rpm": 60, "tpm": 1000}`
+                (at least one number),
                 `{"do": "stop"}` or `{"do": "cancel"}`.
 
         Returns:

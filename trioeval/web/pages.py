@@ -15,6 +15,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from trioeval.inert import inert, inert_lines
+from trioeval.report.counts import money
 from trioeval.store import Reader, read_store
 
 # Numbers, times and ages as people read them. Pure.
@@ -62,7 +63,7 @@ def money_text(dollars: float) -> str:
     """
     if not dollars:
         return "–"
-    return f"${dollars:,.2f}" if dollars >= 1 else f"${dollars:.4f}"
+    return money(dollars)
 
 
 def age_text(utc: str, now: datetime) -> str:

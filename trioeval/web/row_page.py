@@ -34,6 +34,8 @@ class RowSummary:
     provider: str
     prompt: str
     status: str
+    label: str
+    """The status as pages show it."""
     shown: str
     facts: Sequence[str]
     score: str
@@ -42,7 +44,8 @@ class RowSummary:
 def summary_of(record: RowRecord) -> RowSummary:
     """A row in a few words, all of them foreign."""
     facts = [] if record.latency_ms is None else [seconds_text(record.latency_ms / 1000)]
-    facts += [f"{count_text(record.tokens)} tokens"] if record.tokens else []
+    unit = "token" if record.tokens == 1 else "tokens"
+    facts += [f"{count_text(record.tokens)} {unit}"] if record.tokens else []
     facts += [money_text(record.cost)] if record.cost else []
     facts += [] if record.outcome in {"done", "failed"} else [record.outcome.replace("_", " ")]
     is_judged = record.verdict is not None and record.status.has_verdict
@@ -51,6 +54,7 @@ def summary_of(record: RowRecord) -> RowSummary:
         provider=record.provider,
         prompt=record.prompt_label,
         status=record.status.value,
+        label=record.label,
         shown="" if record.shown is None else output_text(record.shown),
         facts=facts,
         score=score_text(record.score) if is_judged else "",

@@ -10,8 +10,9 @@ from urllib.parse import quote, urlencode
 import attrs
 
 from trioeval.inert import inert
+from trioeval.report.totals import percent
 from trioeval.store import DatasetFacts, RunFacts
-from trioeval.store.row_pages import RowPage, RowQuery, RowStatus
+from trioeval.store.row_pages import PagedRow, RowPage, RowQuery, RowStatus
 from trioeval.web.lane_cards import LaneCard, ended_cards, live_cards
 from trioeval.web.pages import age_text
 from trioeval.web.row_page import RowSummary, summary_of
@@ -49,9 +50,9 @@ class RunLine:
 
     @property
     def pass_rate(self) -> str:
-        """Percent of the rows that have ended."""
-        counted = self.passed + self.failed + self.errors
-        return f"{100 * self.passed / counted:.1f} %" if counted else "–"
+        """The share of the ended rows that passed, and their number."""
+        ended = self.passed + self.failed + self.errors
+        return f"{percent(self.passed, ended)} % of {ended:,}" if ended else "–"
 
     @property
     def shares(self) -> Sequence[tuple[str, float, float]]:
@@ -106,6 +107,7 @@ def line_of(run: RunFacts, now: datetime, state: Mapping[str, Any] | None = None
         stopping=state["stopping"],
     )
     counts = {name: state[name] for name in ("passed", "failed", "errors")}
+    counts["passed"] += state.get("notGraded", 0)  # as the store counts them
     counts["not_run"] = state["notRun"]
     # The run tells of rows in their order, and counts kept ones in their turn; the store knows them before.
     return (
@@ -164,8 +166,10 @@ def tasks_of(run: RunFacts, datasets: Mapping[str | None, DatasetFacts]) -> list
             wanted = "?" if made.requested is None else f"{made.requested:,}"
             dropped = f", {made.dropped:,} dropped" if made.dropped else ""
             rows = f"dataset: {made.written:,} of {wanted} rows written{dropped}"
+        elif size is None:
+            rows = "number of rows not known yet"
         else:
-            rows = "rows not known yet" if size is None else f"{size:,} rows"
+            rows = f"{size:,} row" + ("" if size == 1 else "s")
         found.append(TaskLine(name=task or "dataset", rows=rows))
     return found if len(found) > 1 or datasets else []
 
@@ -219,6 +223,8 @@ class RowLine:
     summary: RowSummary | None
     """None if its record is damaged."""
     status: str
+    label: str
+    """The status as the page shows it."""
 
 
 @attrs.frozen(kw_only=True)
@@ -236,6 +242,11 @@ class RowsPicture:
     """How the search goes on that broke off."""
     unlisted: int = 0
     """Rows that never began, are meant, and have no line on any page."""
+
+
+def _label(row: PagedRow) -> str:
+    status = row.status.replace("_", " ").upper()
+    return status if row.record is None else row.record.label
 
 
 def rows_of(run: RunFacts, page: RowPage, wanted: RowQuery, unlisted: int = 0) -> RowsPicture:
@@ -256,6 +267,7 @@ def rows_of(run: RunFacts, page: RowPage, wanted: RowQuery, unlisted: int = 0) -
                 number=str(row.index) if task is None else f"{task} {row.index}",
                 summary=None if row.record is None else summary_of(row.record),
                 status=row.status,
+                label=_label(row),
             )
         )
     place = {name: at for name in ("after", "before") if (at := getattr(wanted, name)) is not None}

@@ -117,7 +117,7 @@ def test_a_cursor_that_is_not_there_is_told_to_who_follows(tmp_path: Path) -> No
         files(tmp_path)[0].rename(tmp_path / "away")
         files(tmp_path)
         (tmp_path / "bus-00000009.log").mkdir()
-        with pytest.raises(BusError, match="plain files"):
+        with pytest.raises(BusError, match="regular files"):
             await anext(follow_bus(tmp_path))
 
     in_trio(main)
@@ -166,7 +166,7 @@ def test_what_is_broken_is_logged_once_and_passed_over(
 
     with caplog.at_level(logging.WARNING, "trioeval.agent.bus"):
         in_trio(main)
-    assert caplog.messages == [f"{file}: bytes {start} to {len(whole)} are no message"]
+    assert caplog.messages == [f"{file}: bytes {start} to {len(whole)} are not a message"]
 
 
 def test_a_large_bus_is_followed_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from trioeval.agent.bus.bus import Bus
 from trioeval.agent.bus.messages import Message
-from trioeval.agent.bus.reading import Following, News, last_messages, read_bus
+from trioeval.agent.bus.reading import BusFollower, WriteSignal, last_messages, read_bus
 from trioeval.agent.bus.segments import frame, scan
 from trioeval.agent.bus.settings import BusSettings
 from trioeval.errors import CursorExpiredError, CursorNotFoundError
@@ -176,7 +176,7 @@ class Follower:
     """Who follows a bus, but looks only when it is told to."""
 
     def __init__(self, folder: Path) -> None:
-        self._following = Following(folder, None, News())
+        self._following = BusFollower(folder, None, WriteSignal())
         self.seen: list[int] = []
         self.is_overtaken = False
         """By removals."""

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from trioeval.agent.bus.messages import (
     TYPES,
     Draft,
-    Link,
     Message,
-    Parent,
+    MessageLink,
+    MessageParent,
     message_id,
+    message_of,
     parse_message,
     payload_of,
-    posted,
     seq_of,
 )
 from trioeval.agent.bus.settings import BusSettings
@@ -36,17 +36,19 @@ drafts = st.builds(
     run_id=maybe,
     body=any_text,
     issue_id=maybe,
-    parents=st.lists(st.builds(Parent, msg_id=any_text, kind=maybe, meta=metas), max_size=2).map(
+    parents=st.lists(
+        st.builds(MessageParent, msg_id=any_text, kind=maybe, meta=metas), max_size=2
+    ).map(tuple),
+    links=st.lists(st.builds(MessageLink, url=any_text, label=maybe, kind=maybe), max_size=2).map(
         tuple
     ),
-    links=st.lists(st.builds(Link, url=any_text, label=maybe, kind=maybe), max_size=2).map(tuple),
     meta=metas,
 )
 UTC = "2026-01-02T03:04:05.000006Z"
 
 
 def put(draft: Draft, seq: int = 7) -> tuple[Message, bytes]:
-    return posted(draft, payload_of(draft), seq=seq, msg_id=message_id(seq, 3), utc=UTC)
+    return message_of(draft, payload_of(draft), seq=seq, msg_id=message_id(seq, 3), utc=UTC)
 
 
 @given(drafts)
@@ -71,8 +73,11 @@ def test_json_is_without_what_a_message_does_not_have() -> None:
         task_id="t",
         run_id="r",
         body="b",
-        parents=(Parent(msg_id="m", meta={"a": "b"}), Parent(msg_id="n", kind="answer")),
-        links=(Link(url="u", label="l"),),
+        parents=(
+            MessageParent(msg_id="m", meta={"a": "b"}),
+            MessageParent(msg_id="n", kind="answer"),
+        ),
+        links=(MessageLink(url="u", label="l"),),
         meta={"k": "v"},
     )
     assert put(Draft(type="INFO", project_id="p"))[0].json() == {
@@ -113,7 +118,7 @@ def test_json_is_without_what_a_message_does_not_have() -> None:
     ],
 )
 def test_what_others_write_that_is_no_message_is_refused(payload: bytes) -> None:
-    with pytest.raises(ValueError, match=r"no message|unexpected|Expecting"):
+    with pytest.raises(ValueError, match=r"not a valid message|unexpected|Expecting"):
         parse_message(payload)
 
 
@@ -128,9 +133,9 @@ def test_a_wrong_draft_is_refused_with_all_that_is_wrong() -> None:
     with pytest.raises(UsageError) as caught:
         Draft(type="info", project_id=" ", meta={"a": 1})  # type: ignore[dict-item]
     assert str(caught.value) == (
-        "type: 'info' is no type of a message: a word in capitals, as INFO, WARNING, ERROR, PROGRESS, FACT, "
-        "DECISION, QUESTION, ISSUE, RUN_START, RUN_STOP, RUN_CRASH; project_id: blank; it is the id of the "
-        "run; meta: 'a': 1: keys and values are texts"
+        "type: 'info' is not a valid message type: a word in capitals, as INFO, WARNING, ERROR, PROGRESS, "
+        "FACT, DECISION, QUESTION, ISSUE, RUN_START, RUN_STOP, RUN_CRASH; project_id: blank; it is "
+        "the id of the run; meta: 'a': 1: keys and values must be text"
     )
 
 
@@ -141,30 +146,30 @@ def test_every_field_that_is_no_text_is_refused() -> None:
         "run_id": b"r",
         "body": None,
         "issue_id": (),
-        "parents": (Parent(msg_id=5, kind=6, meta={"a": None}), "m"),  # type: ignore[arg-type,dict-item]
-        "links": (Link(url=1, label=2, kind=3),),  # type: ignore[arg-type]
+        "parents": (MessageParent(msg_id=5, kind=6, meta={"a": None}), "m"),  # type: ignore[arg-type,dict-item]
+        "links": (MessageLink(url=1, label=2, kind=3),),  # type: ignore[arg-type]
         "meta": None,
     }
     with pytest.raises(UsageError) as caught:
         Draft(type=1, project_id=2, **wrong)  # type: ignore[arg-type]
     first, *rest = str(caught.value).split("; ")
-    assert first.startswith("type: 1 is no type of a message")
+    assert first.startswith("type: 1 is not a valid message type")
     assert rest == [
-        "project_id: 2 is no text",
-        "body: None is no text",
-        "task_id: 7 is neither a text nor none",
-        "run_id: b'r' is neither a text nor none",
-        "issue_id: () is neither a text nor none",
-        "meta: None is no mapping of texts",
-        "parents[0].msg_id: 5 is no text",
-        "parents[0].kind: 6 is neither a text nor none",
-        "parents[0].meta: 'a': None: keys and values are texts",
-        "parents[1]: 'm' is no Parent",
-        "links[0].url: 1 is no text",
-        "links[0].label: 2 is neither a text nor none",
-        "links[0].kind: 3 is neither a text nor none",
+        "project_id: 2 is not text",
+        "body: None is not text",
+        "task_id: 7 is neither text nor None",
+        "run_id: b'r' is neither text nor None",
+        "issue_id: () is neither text nor None",
+        "meta: None is not a mapping of texts",
+        "parents[0].msg_id: 5 is not text",
+        "parents[0].kind: 6 is neither text nor None",
+        "parents[0].meta: 'a': None: keys and values must be text",
+        "parents[1]: 'm' is not a Parent",
+        "links[0].url: 1 is not text",
+        "links[0].label: 2 is neither text nor None",
+        "links[0].kind: 3 is neither text nor None",
     ]
-    with pytest.raises(UsageError, match="parents: None is no tuple; links: 5 is no tuple"):
+    with pytest.raises(UsageError, match="parents: None is not a tuple; links: 5 is not a tuple"):
         Draft(type="INFO", project_id="p", parents=None, links=5)  # type: ignore[arg-type]
 
 
@@ -173,7 +178,7 @@ def test_keys_that_become_one_are_refused() -> None:
     with pytest.raises(UsageError) as caught:
         Draft(type="INFO", project_id="p", meta={"\ud83d\ude00": "1", "\U0001f600": "2"})
     assert str(caught.value) == (
-        "meta: '\\ud83d\\ude00' and '\\U0001f600' are the same where they are written"
+        "meta: '\\ud83d\\ude00' and '\\U0001f600' are equal when they are written"
     )
     Draft(type="INFO", project_id="p", meta={"\ud83d": "1", "\U0001f600": "2"})
 

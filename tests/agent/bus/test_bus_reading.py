@@ -62,7 +62,7 @@ def test_a_cursor_older_than_what_is_kept_is_told_with_the_oldest_that_is_not(
             read_bus(tmp_path, since=since)
         assert caught.value.oldest == oldest
         assert str(caught.value) == (
-            f"{tmp_path}: messages after {since} were removed; what is left begins after {oldest}"
+            f"{tmp_path}: messages after {since} were removed; the remaining ones start after {oldest}"
         )
     assert read_bus(tmp_path, since=oldest).messages == left
 

@@ -15,9 +15,9 @@ from filelock import FileLock
 from trioeval.agent.bus.lock import PATIENCE, LockFile
 from trioeval.agent.bus.messages import Message, message_id, payload_head, payload_of
 from trioeval.agent.bus.reading import (
+    BusFollower,
     CorruptRange,
-    Following,
-    News,
+    WriteSignal,
     follow_bus,
     last_messages,
     read_bus,
@@ -25,7 +25,7 @@ from trioeval.agent.bus.reading import (
 )
 from trioeval.agent.bus.segments import LAST_SEQ, MAGIC, frame, next_record, record_at
 from trioeval.agent.bus.settings import BusSettings
-from trioeval.agent.bus.tail import Tail
+from trioeval.agent.bus.tail import BusTail
 from trioeval.errors import BusError, CursorExpiredError
 from trioeval.testing import run_virtual
 
@@ -150,7 +150,7 @@ def test_a_follower_of_large_messages_holds_few_of_them(
     written(tmp_path, *(letter * 300 for letter in "abcdefg"))
 
     async def main() -> None:
-        following = Following(tmp_path, None, News())
+        following = BusFollower(tmp_path, None, WriteSignal())
         found = []
         for _ in range(7):
             found.append((await anext(following)).draft.body[0])
@@ -162,7 +162,7 @@ def test_a_follower_of_large_messages_holds_few_of_them(
 
 def test_the_rest_of_an_older_file_is_read_by_a_thread_if_it_is_large(tmp_path: Path) -> None:
     async def main() -> None:
-        following = Following(tmp_path, None, News())
+        following = BusFollower(tmp_path, None, WriteSignal())
         async with opened(tmp_path, attrs.evolve(QUICK, rotate_bytes=50_000)) as bus:
             await bus.append(draft("a"))
             await anext(following)
@@ -195,9 +195,9 @@ def test_much_that_others_have_written_is_read_by_a_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("trioeval.agent.bus.bus._NEAR", 1000)
-    catch_up, by = Tail.catch_up, list[int]()
+    catch_up, by = BusTail.catch_up, list[int]()
 
-    def spied(tail: Tail, at_most: float = float("inf")) -> bool:
+    def spied(tail: BusTail, at_most: float = float("inf")) -> bool:
         is_done = catch_up(tail, at_most)
         by.extend([threading.get_ident()] * is_done)
         return is_done
@@ -205,7 +205,7 @@ def test_much_that_others_have_written_is_read_by_a_thread(
     async def main() -> None:
         async with opened(tmp_path) as bus, opened(tmp_path) as other:
             await bus.append(draft("a"))
-            monkeypatch.setattr(Tail, "catch_up", spied)
+            monkeypatch.setattr(BusTail, "catch_up", spied)
             for body, is_here in (("b", True), ("c" * 2000, False)):
                 await other.append(draft(body))
                 by.clear()
@@ -259,7 +259,7 @@ def test_behind_the_largest_number_nothing_is_written(tmp_path: Path) -> None:
     add(tmp_path, record(LAST_SEQ - 1))
     assert written(tmp_path, "b")[0].seq == LAST_SEQ
     size = files(tmp_path)[0].stat().st_size
-    with pytest.raises(BusError, match=f"there are none behind {LAST_SEQ}"):
+    with pytest.raises(BusError, match=f"the largest one is {LAST_SEQ}"):
         written(tmp_path, "c")
     assert files(tmp_path)[0].stat().st_size == size
     assert read_bus(tmp_path).corrupt == []
@@ -365,4 +365,4 @@ def test_a_bus_that_is_no_folder_is_named_once(tmp_path: Path) -> None:
     plain.touch()
     with pytest.raises(BusError) as caught:
         read_bus(plain)
-    assert str(caught.value) == f"{plain}: this is no folder; a message bus is a folder"
+    assert str(caught.value) == f"{plain} is not a folder; a message bus must be a folder"

@@ -121,7 +121,7 @@ def test_ag_55_who_never_gets_the_lock_fails_with_the_attempts_and_the_cause(
                 await bus.append(draft())
             assert caught.value.attempts == 2
             assert str(caught.value) == (
-                f"{tmp_path}: the message bus was locked by others, 2 times for 0.05 s"
+                f"{tmp_path}: the message bus was locked by another process, 2 times for 0.05 s"
             )
             assert isinstance(caught.value.__cause__, TimeoutError)
             assert str(caught.value.__cause__) == (
@@ -205,11 +205,11 @@ def test_ag_62_a_bus_is_a_folder_and_its_files_are_files(tmp_path: Path) -> None
     real.mkdir()
     link.symlink_to(real)
     plain.write_text("")
-    for path, what in ((link, "a symbolic link"), (plain, "no folder")):
+    for path, what in ((link, "a symbolic link"), (plain, "not a folder")):
         with pytest.raises(BusError) as caught:
             written(path, "hello")
-        assert str(caught.value) == f"{path}: this is {what}; a message bus is a folder"
-        with pytest.raises(BusError, match="a message bus is a folder"):
+        assert str(caught.value) == f"{path} is {what}; a message bus must be a folder"
+        with pytest.raises(BusError, match="a message bus must be a folder"):
             read_bus(path)
     for name in ("bus-00000001.log", ".lock", ".claim"):
         for number, what in enumerate(("folder", "pipe", "plain", "nothing")):
@@ -224,10 +224,10 @@ def test_ag_62_a_bus_is_a_folder_and_its_files_are_files(tmp_path: Path) -> None
             with pytest.raises(BusError) as caught:
                 written(folder, "hello")
             assert str(caught.value) == (
-                f"{folder / name}: this is a link, a folder or a device; a message bus has plain files"
+                f"{folder / name} is a link, a folder or a device; a message bus has regular files"
             )
             if name not in {".lock", ".claim"}:
-                with pytest.raises(BusError, match="plain files"):
+                with pytest.raises(BusError, match="regular files"):
                     read_bus(folder)
     assert plain.read_text() == ""
     assert not (tmp_path / "nothing").exists()

@@ -1,4 +1,4 @@
-"""A bus that is open for writing: the first who appends writes what has gathered, for all who wait."""
+"""A message bus that is open for writing: one of the waiting callers writes the messages of all."""
 
 import logging
 import os
@@ -13,67 +13,67 @@ import trio
 from outcome import Value
 
 from trioeval.agent.bus.lock import BusLock
-from trioeval.agent.bus.messages import DURABLE, Draft, Message, message_id, payload_of, posted
-from trioeval.agent.bus.reading import Following, News
-from trioeval.agent.bus.segments import LARGEST, frame, is_folder, trouble
+from trioeval.agent.bus.messages import DURABLE, Draft, Message, message_id, message_of, payload_of
+from trioeval.agent.bus.reading import BusFollower, WriteSignal
+from trioeval.agent.bus.segments import LARGEST, bus_error, frame, is_folder
 from trioeval.agent.bus.settings import BusSettings, BusStats
-from trioeval.agent.bus.tail import Tail
+from trioeval.agent.bus.tail import BusTail
 from trioeval.errors import BusError, BusLockedError
 
-# Those who wait until their message is written: one of them writes for all.
+# Callers that wait until their message is written: one of them, the leader, writes for all.
 #
-# Whoever comes first writes, and takes along what others put down meanwhile; then the first of those who are
-# left writes. There is no task beside them: a bus that nobody writes to costs nothing, an error comes out
-# where it belongs, and nothing has to be ended. The alternative, one task that serves all, would put a
-# nursery around the code of the user.
+# The first caller writes, together with messages that others add meanwhile; then the first remaining one
+# writes. There is no separate task: an unused bus costs nothing, errors are raised in the caller they belong
+# to, and nothing has to be ended. The alternative, one task that serves all, would put a nursery around the
+# user's code.
 
 
 @attrs.define(eq=False)
-class Entry:
-    """A message that is to be written, and who waits for it."""
+class PendingMessage:
+    """A queued message, with its waiting caller."""
 
     draft: Draft
     rest: bytes = attrs.field(repr=False)
     """Its `payload_of`."""
     tries: int = 0
-    """How often the lock was not to be had, as long as this has waited."""
+    """Number of failed attempts to take the lock while this was waiting."""
     message: Message | None = None
     error: BusError | None = None
     is_taken: bool = False
-    """It is being written: nobody can take it back."""
+    """True while it is being written and cannot be cancelled."""
     task: trio.lowlevel.Task | None = None
 
     @property
     def is_over(self) -> bool:
-        """Whether it is known what became of it."""
+        """True if it is written or has failed."""
         return self.message is not None or self.error is not None
 
 
 @attrs.define(eq=False)
-class Queue:
-    """Messages that are to be written."""
+class MessageQueue:
+    """Queued messages."""
 
-    _entries: dict[Entry, None] = attrs.field(init=False, factory=dict)
+    _entries: dict[PendingMessage, None] = attrs.field(init=False, factory=dict)
     is_led: bool = attrs.field(init=False, default=False)
-    """Somebody writes, or is about to."""
+    """True if a caller is writing, or about to."""
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def entries(self) -> Sequence[Entry]:
-        """All of them, in the order in which they came."""
+    def entries(self) -> Sequence[PendingMessage]:
+        """Return all of them, in the order of arrival."""
         return list(self._entries)
 
-    def add(self, entry: Entry) -> bool:
-        """Put a message down; whether whoever does so is the one who writes."""
+    def add(self, entry: PendingMessage) -> bool:
+        """Add a message; return whether its caller is the one that writes."""
         self._entries[entry] = None
         leads, self.is_led = not self.is_led, True
         return leads
 
-    async def wait(self, entry: Entry) -> None:
-        """Return when it is known what became of a message, or when it is the turn of its task to write.
+    async def wait(self, entry: PendingMessage) -> None:
+        """Wait until a message is written or has failed, or until it is the turn of its caller to write.
 
-        Cancelled, it is not written; unless it is being written: then this returns when that is done.
+        When cancelled, it is not written, unless it is being written: then this returns after that.
         """
 
         def abort(_: object) -> trio.lowlevel.Abort:
@@ -86,8 +86,8 @@ class Queue:
         entry.task = trio.lowlevel.current_task()
         await trio.lowlevel.wait_task_rescheduled(abort)
 
-    def end(self, entry: Entry, result: Message | BusError) -> None:
-        """Say what became of a message; nothing, if it was taken back."""
+    def end(self, entry: PendingMessage, result: Message | BusError) -> None:
+        """Set the result of a message; do nothing if it was cancelled."""
         if entry not in self._entries:
             return
         if isinstance(result, Message):
@@ -97,15 +97,15 @@ class Queue:
         del self._entries[entry]
         self._wake(entry)
 
-    def lead_no_more(self, entry: Entry) -> None:
-        """Leave the writing to the first of those who are left."""
+    def lead_no_more(self, entry: PendingMessage) -> None:
+        """Pass the writing to the first remaining caller."""
         self._entries.pop(entry, None)
         following = next(iter(self._entries), None)
         self.is_led = following is not None
         if following is not None:
             self._wake(following)
 
-    def _wake(self, entry: Entry) -> None:
+    def _wake(self, entry: PendingMessage) -> None:
         task, entry.task = entry.task, None
         if task is not None:
             trio.lowlevel.reschedule(task, Value(None))
@@ -113,15 +113,15 @@ class Queue:
 
 _logger = logging.getLogger(__name__)
 
-_NEAR = 2**20  # bytes that are read without a thread: others write in small steps
-_HEAD = 256  # bytes that come before what is known of a payload, at most
-_AT_ONCE = 64 * 2**10  # bytes that are written without a thread: far below what a disk holds back
-_TOGETHER = 2**20  # bytes that are written under one lock: others wait for it
+_NEAR = 2**20  # bytes that are read without a thread: other writers add little at a time
+_HEAD = 256  # maximum bytes before the known part of a payload
+_AT_ONCE = 64 * 2**10  # bytes that are written without a thread: far below the size of disk buffers
+_TOGETHER = 2**20  # bytes that are written under one lock, for which others wait
 _MARKS = 2**48
 
 
 def _rest_of(draft: Draft) -> bytes:
-    """What is known of a message before it is written."""
+    """Return the part of a message that is known before it is written."""
     rest = payload_of(draft)
     if len(rest) > LARGEST - _HEAD:
         raise BusError(
@@ -130,8 +130,8 @@ def _rest_of(draft: Draft) -> bytes:
     return rest
 
 
-def _batch_size(entries: Sequence[Entry]) -> int:
-    """How many of the first ones are written together: at least one, and not many more bytes than fit."""
+def _batch_size(entries: Sequence[PendingMessage]) -> int:
+    """Return how many of the first ones are written together: at least one, within the size limit."""
     size = 0
     for count, entry in enumerate(entries):
         size += len(entry.rest)
@@ -150,26 +150,26 @@ class Bus:
     _settings: BusSettings
     _rng: Callable[[], float] = attrs.field(repr=False)
     _utc: Callable[[], float] = attrs.field(repr=False)
-    _tail: Tail = attrs.field(repr=False)
+    _tail: BusTail = attrs.field(repr=False)
     _lock: BusLock = attrs.field(repr=False)
-    _queue: Queue = attrs.field(init=False, factory=Queue, repr=False)
-    _news: News = attrs.field(init=False, factory=News, repr=False)
+    _queue: MessageQueue = attrs.field(init=False, factory=MessageQueue, repr=False)
+    _news: WriteSignal = attrs.field(init=False, factory=WriteSignal, repr=False)
     _thread: trio.CapacityLimiter = attrs.field(
         init=False, factory=lambda: trio.CapacityLimiter(1), repr=False
     )
-    """Whoever holds the lock never waits for a thread."""
+    """Ensures that the holder of the lock never waits for a thread."""
     _is_closed: bool = attrs.field(init=False, default=False, repr=False)
 
     async def append(self, draft: Draft, /) -> Message:
-        """Write a message, and return when that is as durable as it is to be. A checkpoint.
+        """Write a message, and return when it is as durable as configured. A checkpoint.
 
-        Cancelled, the message is either written whole, once, or not at all.
+        When cancelled, the message is either written completely, once, or not at all.
 
         Raises:
-            BusLockedError: Others held the lock all the time.
-            BusError: It cannot be written; or it is, and may not outlast a failure of the machine.
+            BusLockedError: Other processes held the lock all the time.
+            BusError: It cannot be written; or it is written, but may not survive a failure of the machine.
         """
-        entry = Entry(draft, _rest_of(draft))
+        entry = PendingMessage(draft, _rest_of(draft))
         if self._is_closed:
             raise self._closed()
         if not self._queue.add(entry):
@@ -186,25 +186,25 @@ class Bus:
         raise entry.error if entry.error is not None else self._closed()
 
     def follow(self, since: int | str | None = None) -> AsyncIterator[Message]:
-        """All messages after a cursor, those that are there and then each as it comes; never ends by itself.
+        """Yield all messages after a cursor, existing and new ones; never ends by itself.
 
         Args:
             since: A `seq` or a `msg_id`; None is the beginning.
 
         Raises:
             CursorExpiredError: Messages after the cursor were removed.
-            CursorNotFoundError: There is no such message.
+            CursorNotFoundError: The message does not exist.
         """
-        return Following(self.path, since, self._news)
+        return BusFollower(self.path, since, self._news)
 
     def close(self) -> None:
-        """Write no more. What is being written is."""
+        """Refuse new messages. A running write is completed."""
         self._is_closed = True
         if not self._queue.is_led:
             self._close_files()
 
-    async def _lead(self, entry: Entry) -> None:
-        """Write what has gathered, until it is known what became of one message."""
+    async def _lead(self, entry: PendingMessage) -> None:
+        """Write queued messages until one's own message is written or has failed."""
         while not entry.is_over and not self._is_closed:
             witnesses = self._queue.entries()
             begun = trio.current_time()
@@ -224,14 +224,14 @@ class Bus:
                 self._count_wait(begun)
                 await self._write()
 
-    def _lead_no_more(self, entry: Entry) -> None:
+    def _lead_no_more(self, entry: PendingMessage) -> None:
         self._queue.lead_no_more(entry)
         if self._is_closed:
             self._close_files()
 
     async def _write(self) -> None:
-        """Write all there is; the lock is held, and is given back."""
-        entries: Sequence[Entry] = ()
+        """Write the queued messages; the lock is held, and is released."""
+        entries: Sequence[PendingMessage] = ()
         messages: Sequence[Message]
         failure: Exception | None
         try:
@@ -245,12 +245,12 @@ class Bus:
             else:
                 for entry in entries:
                     entry.is_taken = True
-                # A thread that writes cannot be stopped: it is short, and its end is waited for.
+                # A thread that writes cannot be stopped: it is short, and its end is awaited.
                 with trio.CancelScope(shield=True):
                     messages, failure = await trio.to_thread.run_sync(
                         self._post, entries, limiter=self._thread
                     )
-        except Exception as error:  # noqa: BLE001 - nobody but who waits for it could tell it
+        except Exception as error:  # noqa: BLE001 - raised in the waiting callers
             entries = entries or self._queue.entries()
             messages, failure = (), error
         finally:
@@ -259,19 +259,21 @@ class Bus:
                 entry.is_taken = False
         self._tell(entries, messages, failure)
 
-    def _is_quick(self, entries: Sequence[Entry]) -> bool:
-        """Whether writing them does not have to wait for a disk."""
+    def _is_quick(self, entries: Sequence[PendingMessage]) -> bool:
+        """Return whether they can be written without waiting for a disk."""
         size = sum(len(entry.rest) + _HEAD for entry in entries)
         room = self._tail.room()
         fits = size <= _AT_ONCE and (room is None or room > size)
         return fits and not any(map(self._is_durable, entries))
 
-    def _is_durable(self, entry: Entry) -> bool:
+    def _is_durable(self, entry: PendingMessage) -> bool:
         fsync = self._settings.fsync
         return entry.draft.type in DURABLE if fsync is None else fsync != "never"
 
-    def _post(self, entries: Sequence[Entry]) -> tuple[Sequence[Message], Exception | None]:
-        """Write messages in their order, as many as can be written, and why the others are not.
+    def _post(
+        self, entries: Sequence[PendingMessage]
+    ) -> tuple[Sequence[Message], Exception | None]:
+        """Write as many messages as possible in order; return these and the failure of the others.
 
         Blocks on files; the lock is held, and the tail has caught up.
         """
@@ -284,23 +286,23 @@ class Bus:
                     self._tail.rotate()
                     rotated = True
                 messages += self._post_some(entries[len(messages) :], f"{utc[:-6]}Z")
-        except Exception as error:  # noqa: BLE001 - whatever it is, what is written is not to be written again
+        except Exception as error:  # noqa: BLE001 - written messages must not be written again, whatever it is
             return messages, error
         if rotated:
             try:
                 self._tail.remove_old()
-            except OSError as error:  # the messages are there; the next rotation tries again
-                _logger.warning("%s: old files are not removed: %s", self.path, error)
+            except OSError as error:  # the messages are written; the next rotation tries again
+                _logger.warning("%s: old files cannot be removed: %s", self.path, error)
         return messages, None
 
-    def _post_some(self, entries: Sequence[Entry], utc: str) -> list[Message]:
-        """Write as many as go into one file, or are to be safe before the next ones; at least one."""
+    def _post_some(self, entries: Sequence[PendingMessage], utc: str) -> list[Message]:
+        """Write messages up to the end of a file or the next required sync; at least one."""
         messages: list[Message] = []
         frames: list[bytes] = []
         room = self._tail.room()
         for seq, entry in enumerate(entries, self._tail.seq + 1):
             id_ = message_id(seq, int(self._rng() * _MARKS) % _MARKS)
-            message, payload = posted(entry.draft, entry.rest, seq=seq, msg_id=id_, utc=utc)
+            message, payload = message_of(entry.draft, entry.rest, seq=seq, msg_id=id_, utc=utc)
             messages.append(message)
             frames.append(frame(seq, payload))
             if room is not None:
@@ -311,7 +313,10 @@ class Bus:
         return messages[: self._tail.put(frames, fsync=fsync)]
 
     def _tell(
-        self, entries: Sequence[Entry], messages: Sequence[Message], failure: Exception | None
+        self,
+        entries: Sequence[PendingMessage],
+        messages: Sequence[Message],
+        failure: Exception | None,
     ) -> None:
         count = len(messages)
         for entry, message in zip(entries, messages, strict=False):
@@ -324,27 +329,27 @@ class Bus:
             self.stats.largest_batch = max(self.stats.largest_batch, count)
             self._news.tell()
 
-    def _give_up(self, witnesses: Sequence[Entry], error: TimeoutError) -> None:
-        """Count a time that the lock was not to be had; those who have seen enough of them fail."""
+    def _give_up(self, witnesses: Sequence[PendingMessage], error: TimeoutError) -> None:
+        """Count a failed attempt to take the lock; callers without further attempts fail."""
         attempts = self._settings.append_attempts
         for entry in witnesses:
             entry.tries += 1
             if entry.tries >= attempts:
                 failure = BusLockedError(
-                    f"{self.path}: the message bus was locked by others, {attempts} "
+                    f"{self.path}: the message bus was locked by another process, {attempts} "
                     f"{'times' if attempts > 1 else 'time'} for {self._settings.lock_timeout:g} s",
                     attempts=attempts,
                 )
                 failure.__cause__ = error
                 self._queue.end(entry, failure)
 
-    def _fail(self, entries: Sequence[Entry], error: Exception) -> None:
+    def _fail(self, entries: Sequence[PendingMessage], error: Exception) -> None:
         for entry in entries:
-            # One for each: an exception that several tasks raise collects the tracebacks of all.
+            # A separate one for each: an exception raised by several tasks collects all of their tracebacks.
             if isinstance(error, BusError):
                 failure = BusError(str(error))
             elif isinstance(error, OSError):
-                failure = trouble(self.path, "written", error)
+                failure = bus_error(self.path, "written", error)
             else:
                 failure = BusError(f"{self.path}: the message bus cannot be written: {error!r}")
             failure.__cause__ = error
@@ -358,9 +363,7 @@ class Bus:
         self._tail.close()
 
     def _closed(self) -> BusError:
-        return BusError(
-            f"{self.path}: the message bus is closed; messages are appended while it is open"
-        )
+        return BusError(f"{self.path}: the message bus is closed; append messages while it is open")
 
 
 @asynccontextmanager
@@ -372,36 +375,36 @@ async def open_bus(
     utc: Callable[[], float] = time.time,
     stats: BusStats | None = None,
 ) -> AsyncGenerator[Bus]:
-    """Open a bus for writing; the folder is made if there is none.
+    """Open a bus for writing; the folder is created if necessary.
 
     Args:
-        folder: Of its files, which nobody else keeps files in.
-        settings: How it is written; None is `BusSettings()`.
-        rng: Numbers from 0 to 1, so that writers do not try in step.
-        utc: The time, in seconds since 1970.
-        stats: Counts what writing costs, also that of other writers; None counts it for itself.
+        folder: The folder of its files, which must contain nothing else.
+        settings: Its settings; None is `BusSettings()`.
+        rng: Returns random numbers from 0 to 1, so that writers do not retry in step.
+        utc: Returns the time, in seconds since 1970.
+        stats: Counts the cost of writing, also that of other writers; None uses a separate one.
 
     Raises:
-        BusError: It is no folder, or leads somewhere else.
+        BusError: It is not a folder, or is a link.
     """
     await trio.lowlevel.checkpoint()
     settings = settings if settings is not None else BusSettings()
     stats = stats if stats is not None else BusStats()
-    path = Path(os.path.abspath(folder))  # noqa: ASYNC240, PTH100 - nothing is looked up, no link is followed
+    path = Path(os.path.abspath(folder))  # noqa: ASYNC240, PTH100 - no access to the disk, no link is followed
     try:
         if not is_folder(path):
-            path.mkdir(parents=True, exist_ok=True)  # noqa: ASYNC240 - a moment
+            path.mkdir(parents=True, exist_ok=True)  # noqa: ASYNC240 - brief
     except BusError:
         raise
     except OSError as error:
-        raise trouble(path, "written", error) from error
+        raise bus_error(path, "written", error) from error
     bus = Bus(
         path=path,
         stats=stats,
         settings=settings,
         rng=rng,
         utc=utc,
-        tail=Tail(
+        tail=BusTail(
             path,
             rotate_bytes=settings.rotate_bytes,
             keep_segments=settings.keep_segments,

@@ -1,14 +1,15 @@
-# Apart from `agent.bus.bus`: the lock that several programs write under is a theory of its own.
-"""The lock that all writers of a bus take, of whatever process.
+# Apart from `agent.bus.bus`: the lock between several programs has its own theory.
+"""The lock that all writers of a bus take, in any process.
 
-It is on a file of its own that is never deleted: two who held "the lock" on two files of the same name would
-both be let in. The system frees it when a process ends, however it ends. It is tried and not waited for, so
-that whoever waits can be cancelled, and time is Trio's.
+It is on a separate file that is never deleted: with two files of the same name, two processes could hold "the
+lock". The system releases it when a process ends, for any reason. It is polled, not awaited, so that a
+waiting writer can be cancelled, and time is Trio's.
 
-Whoever tries and sleeps is late where others write all the time: they free the lock, and take it again a
-moment later. So a writer that has waited long says so, with a lock on another file, and those who come new
-give way to it. Handing over every time would be fairer, but then each message cost a sleep. A writer that is
-stopped while it says so delays others once a second, and does not keep them out: they have waited long, too.
+A writer that polls would lose against others that write all the time: they release the lock, and take it
+again a moment later. So a writer that has waited long signals that with a lock on another file, and new
+writers let it go first. Handing over every time would be fairer, but then each message would cost a sleep. A
+writer that is stopped while it signals delays others once a second, but does not keep them out: they also
+wait long.
 """
 
 import math
@@ -22,16 +23,16 @@ from filelock import lock_descriptor, unlock_descriptor
 
 from trioeval.agent.bus.segments import is_at, open_file
 
-FIRST_DELAY = 0.001  # seconds after the first look; doubled after each
+FIRST_DELAY = 0.001  # seconds after the first poll; doubled after each
 LONGEST_DELAY = 0.01
-PATIENCE = 0.02  # seconds after which others are to give way
-DISTRUST = 1.0  # seconds for which nobody is given way to, after somebody who did not come
-URGENT = 0.2  # seconds until which it is tried often: who holds it longer than that holds it long
+PATIENCE = 0.02  # seconds of waiting after which others must let this writer go first
+DISTRUST = 1.0  # seconds for which claims are ignored after one whose writer did not take the lock
+URGENT = 0.2  # seconds for which it is polled often: a lock held for longer is a long one
 
 
 @attrs.define(eq=False)
 class LockFile:
-    """A file that one writer at a time has locked."""
+    """A file that one writer at a time can lock."""
 
     path: Path
     _name: str = attrs.field(init=False)
@@ -43,27 +44,27 @@ class LockFile:
         return str(self.path)
 
     def take_nowait(self) -> bool:
-        """Take it if nobody has it."""
+        """Take the lock if it is free; return whether it was."""
         if self._file is None:
             self._file = open_file(self.path, os.O_RDWR | os.O_CREAT)
         if not lock_descriptor(self._file, blocking=False):
             return False
         self.is_held = True
-        if not is_at(self._file, self._name):  # others lock another file of this name
+        if not is_at(self._file, self._name):  # another file has this name now
             self.close()
             return False
         return True
 
     def release(self) -> None:
-        """Give it back, if it is held; from any thread."""
+        """Release the lock, if it is held; from any thread."""
         if self._file is not None and self.is_held:
             self.is_held = False
             unlock_descriptor(self._file)
 
     def close(self) -> None:
-        """Give it back, and close it."""
+        """Release the lock, and close the file."""
         try:
-            self.release()  # to close it is not enough where a child process has it, too
+            self.release()  # closing is not enough if a child process has inherited the file
         finally:
             if self._file is not None:
                 file, self._file = self._file, None
@@ -72,17 +73,17 @@ class LockFile:
 
 @attrs.define(eq=False)
 class BusLock:
-    """The lock of a bus, of one writer; that is, of one task at a time."""
+    """The lock of a bus, for one writer, and one task at a time."""
 
     _folder: Path
     _rng: Callable[[], float] = attrs.field(repr=False)
     _lock: LockFile = attrs.field(init=False)
     _claim: LockFile = attrs.field(init=False)
-    """Held by one of those who have waited long."""
+    """Held by one of the writers that have waited long."""
     _trusts_from: float = attrs.field(init=False, default=-math.inf)
-    """When others are given way to again."""
+    """The time from which claims of others are respected again."""
     _gave_way: bool = attrs.field(init=False, default=False)
-    """Whether it was free at the last try, and left to somebody else."""
+    """True if it was free at the last poll, and left to another writer."""
 
     @_lock.default
     def _make_lock(self) -> LockFile:
@@ -93,7 +94,7 @@ class BusLock:
         return LockFile(self._folder / ".claim")
 
     async def take(self, timeout: float) -> None:  # noqa: ASYNC109 - declared data
-        """Take it as soon as it is to be had; TimeoutError if others had it all the time.
+        """Take the lock as soon as it is available; raise TimeoutError if others held it all the time.
 
         A checkpoint only if it has to wait.
         """
@@ -105,20 +106,20 @@ class BusLock:
             self._claim.release()
 
     def release(self) -> None:
-        """Give it back."""
+        """Release the lock."""
         self._lock.release()
 
     def close(self) -> None:
-        """Close its files, which gives it back, too."""
+        """Release the lock, and close its files."""
         self._lock.close()
         self._claim.close()
 
     async def _wait(self, timeout: float) -> None:  # noqa: ASYNC109 - declared data
         begun = now = trio.current_time()
         until, delay = begun + timeout, FIRST_DELAY
-        was_free = True  # whenever it was tried
+        was_free = True  # at every poll so far
         while now < until:
-            # Sooner or later, so that those who have begun to wait together do not try in step.
+            # At random times, so that writers that start to wait together do not poll in step.
             await trio.sleep_until(min(until, now + delay * (1 + self._rng()) / 2))
             now = trio.current_time()
             if now - begun < PATIENCE:
@@ -131,13 +132,13 @@ class BusLock:
                     if was_free and not self._claim.is_held:
                         self._trusts_from = now + DISTRUST
                     return
-                # Those give way who would be quicker: from now on it is soon to be had.
+                # The claim makes faster writers wait: from now on the lock is available soon.
                 self._claimed()
                 delay = FIRST_DELAY if now - begun < URGENT else min(2 * delay, LONGEST_DELAY)
         raise TimeoutError(f"{self._lock.path}: others held the lock for {timeout:g} s")
 
     def _take_as_new(self, now: float) -> bool:
-        """Take it, unless somebody has it, or says to have waited long."""
+        """Take the lock, unless it is held, or claimed by a writer that has waited long."""
         self._gave_way = False
         if not self._lock.take_nowait():
             return False
@@ -151,5 +152,5 @@ class BusLock:
         return False
 
     def _claimed(self) -> bool:
-        """Whether this one is the one that others give way to, as nobody else is."""
+        """Return whether this writer has the claim, which only one can have."""
         return self._claim.is_held or self._claim.take_nowait()

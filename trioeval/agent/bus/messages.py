@@ -1,4 +1,4 @@
-"""What is said on a bus: messages as frozen data, and their JSON."""
+"""The messages of a bus as frozen data, and their JSON."""
 
 import json
 import re
@@ -28,13 +28,13 @@ TYPES = (
     "RUN_CRASH",
 )
 DURABLE = ("FACT", "DECISION", "RUN_START", "RUN_STOP", "RUN_CRASH")
-"""Types that are written through to the disk where nothing else is said."""
+"""Types whose messages are flushed to the disk by default."""
 _TYPE = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
 
 
 @attrs.frozen(kw_only=True)
-class Parent:
-    """A message that another one answers, or comes from."""
+class MessageParent:
+    """A message that another one replies to, or is derived from."""
 
     msg_id: str
     kind: str | None = None
@@ -42,8 +42,8 @@ class Parent:
 
 
 @attrs.frozen(kw_only=True)
-class Link:
-    """Something that a message points at."""
+class MessageLink:
+    """A link of a message."""
 
     url: str
     label: str | None = None
@@ -52,28 +52,28 @@ class Link:
 
 @attrs.frozen(kw_only=True)
 class Draft:
-    """A message that nobody has posted yet.
+    """A message that is not posted yet.
 
-    Its texts may hold anything, also halves of surrogate pairs; two halves that belong together come back as
-    the character that they stand for.
+    Its texts may contain anything, also lone surrogates; a pair of surrogates is read back as the character
+    that it encodes.
 
     Raises:
-        UsageError: Its type is no word in capitals, its project is blank, or something is no text.
+        UsageError: Its type is not a word in capitals, its project is blank, or a text is of another type.
     """
 
     type: MessageType
     project_id: str
-    """The id of the run; never blank."""
+    """The id of the run; not blank."""
     task_id: str | None = None
     """The name of the case."""
     run_id: str | None = None
-    """Of the attempt."""
+    """The id of the attempt."""
     body: str = ""
-    """Any text, on any number of lines."""
+    """Any text, with any number of lines."""
     issue_id: str | None = None
-    """None of an `ISSUE` is its own message."""
-    parents: tuple[Parent, ...] = ()
-    links: tuple[Link, ...] = ()
+    """None in an `ISSUE` means the id of the message itself."""
+    parents: tuple[MessageParent, ...] = ()
+    links: tuple[MessageLink, ...] = ()
     meta: Mapping[str, str] = attrs.field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
@@ -88,30 +88,32 @@ class Message:
     seq: int
     """From 1, one more than that of the message before it, over all writers and files of the bus."""
     msg_id: str
-    """Unique; holds `seq`."""
+    """Unique; contains `seq`."""
     utc: str
-    """When it was written, as ISO 8601 with microseconds and a `Z`."""
+    """The time of writing, as ISO 8601 with microseconds and a `Z`."""
     draft: Draft
-    """What was posted; an `ISSUE` has its `issue_id`."""
+    """The posted content; an `ISSUE` has its `issue_id`."""
 
     def json(self) -> dict[str, Any]:
-        """As it stands in the file, and as `bus read --json` prints it: without what it does not have."""
+        """Return the JSON as written to the file, and printed by `bus read --json`: without empty fields."""
         head = {"msg_id": self.msg_id, "seq": self.seq, "ts": self.utc}
         return head | _json(self.draft)
 
 
 def payload_of(draft: Draft) -> bytes:
-    """What is known of a message before it is written: the end of its payload, from its type on."""
+    """Return the part of a payload that is known before the message is written: from its type to its end."""
     return _dumped(_json(draft))[1:]
 
 
 def payload_head(seq: int, msg_id: str, utc: str) -> bytes:
-    """The beginning of a payload, up to where `payload_of` goes on."""
+    """Return the start of a payload, which `payload_of` continues."""
     return b'{"msg_id":"%b","seq":%d,"ts":"%b",' % (msg_id.encode(), seq, utc.encode())
 
 
-def posted(draft: Draft, rest: bytes, *, seq: int, msg_id: str, utc: str) -> tuple[Message, bytes]:
-    """A draft as a message, and its payload."""
+def message_of(
+    draft: Draft, rest: bytes, *, seq: int, msg_id: str, utc: str
+) -> tuple[Message, bytes]:
+    """Return the message of a draft, and its payload."""
     if draft.type == "ISSUE" and draft.issue_id is None:
         draft = attrs.evolve(draft, issue_id=msg_id)
         rest = payload_of(draft)
@@ -120,11 +122,11 @@ def posted(draft: Draft, rest: bytes, *, seq: int, msg_id: str, utc: str) -> tup
 
 
 def message_id(seq: int, mark: int) -> str:
-    """The id of a message: ids sort as numbers do.
+    """Return the id of a message: ids sort as numbers do.
 
     Args:
         seq: Its number.
-        mark: A random number below 2**48, that tells it from messages of other buses.
+        mark: A random number below 2**48, which distinguishes it from messages of other buses.
 
     Example:
         >>> message_id(42, 255)
@@ -134,16 +136,16 @@ def message_id(seq: int, mark: int) -> str:
 
 
 def seq_of(msg_id: str) -> int | None:
-    """The number in the id of a message; None if it is no id of one."""
+    """Return the number in the id of a message; None if it is not a valid id."""
     match = re.fullmatch(r"([0-9]{10,18})-[0-9a-f]{12}", msg_id)
     return int(match[1]) if match else None
 
 
 def parse_message(payload: bytes) -> Message:
-    """The message of a payload. What is not known in it is left out.
+    """Parse the message of a payload. Unknown members are ignored.
 
     Raises:
-        ValueError: It is none.
+        ValueError: It is not a message.
     """
     try:
         value = _loaded(payload)
@@ -154,11 +156,11 @@ def parse_message(payload: bytes) -> Message:
             draft=_draft(value),
         )
     except (KeyError, TypeError, AttributeError, RecursionError, UsageError) as error:
-        raise ValueError(f"this is no message: {error}") from error
+        raise ValueError(f"not a valid message: {error}") from error
 
 
-def _json(said: Draft | Parent | Link) -> dict[str, Any]:
-    """The fields of something in their order, without those that it does not have."""
+def _json(said: Draft | MessageParent | MessageLink) -> dict[str, Any]:
+    """Return the fields of an object in order, without empty ones."""
     value: dict[str, Any] = {}
     for name in _FIELDS[type(said)]:
         one = getattr(said, name)
@@ -170,54 +172,56 @@ def _json(said: Draft | Parent | Link) -> dict[str, Any]:
 
 
 def _draft(value: Mapping[str, Any]) -> Draft:
-    """A draft, which sees itself whether it is right."""
+    """Return a draft, which validates itself."""
     given = _known(Draft, value)
-    for name, kind in (("parents", Parent), ("links", Link)):
+    for name, kind in (("parents", MessageParent), ("links", MessageLink)):
         given[name] = tuple(kind(**_known(kind, one)) for one in value.get(name, ()))
     return Draft(**given)
 
 
-def _known(kind: type[Draft | Parent | Link], value: Mapping[str, Any]) -> dict[str, Any]:
+def _known(
+    kind: type[Draft | MessageParent | MessageLink], value: Mapping[str, Any]
+) -> dict[str, Any]:
     return {name: value[name] for name in _FIELDS[kind] if name in value}
 
 
-_FIELDS = {kind: tuple(attrs.fields_dict(kind)) for kind in (Draft, Parent, Link)}
+_FIELDS = {kind: tuple(attrs.fields_dict(kind)) for kind in (Draft, MessageParent, MessageLink)}
 
 
 def _mistakes(draft: Any) -> Iterator[str]:
-    """What is wrong with a draft, whatever its fields hold."""
+    """Yield the mistakes of a draft, whose fields may have any type."""
     if not (isinstance(draft.type, str) and _TYPE.fullmatch(draft.type)):
-        yield f"type: {draft.type!r} is no type of a message: a word in capitals, as {', '.join(TYPES)}"
+        yield f"type: {draft.type!r} is not a valid message type: a word in capitals, as {', '.join(TYPES)}"
     yield from _no_texts("", project_id=draft.project_id, body=draft.body)
     if isinstance(draft.project_id, str) and not draft.project_id.strip():
         yield "project_id: blank; it is the id of the run"
     yield from _neither("", task_id=draft.task_id, run_id=draft.run_id, issue_id=draft.issue_id)
     yield from _meta_mistakes("", draft.meta)
-    yield from _items_mistakes("parents", draft.parents, Parent, _parent_mistakes)
-    yield from _items_mistakes("links", draft.links, Link, _link_mistakes)
+    yield from _items_mistakes("parents", draft.parents, MessageParent, _parent_mistakes)
+    yield from _items_mistakes("links", draft.links, MessageLink, _link_mistakes)
 
 
 def _items_mistakes(
     name: str, items: object, kind: type[T], mistakes: Callable[[str, T], Iterator[str]]
 ) -> Iterator[str]:
     if not isinstance(items, tuple):
-        yield f"{name}: {items!r} is no tuple"
+        yield f"{name}: {items!r} is not a tuple"
         return
     for number, item in enumerate(items):
         where = f"{name}[{number}]"
         if isinstance(item, kind):
             yield from mistakes(f"{where}.", item)
         else:
-            yield f"{where}: {item!r} is no {kind.__name__}"
+            yield f"{where}: {item!r} is not a {kind.__name__}"
 
 
-def _parent_mistakes(where: str, parent: Parent) -> Iterator[str]:
+def _parent_mistakes(where: str, parent: MessageParent) -> Iterator[str]:
     yield from _no_texts(where, msg_id=parent.msg_id)
     yield from _neither(where, kind=parent.kind)
     yield from _meta_mistakes(where, parent.meta)
 
 
-def _link_mistakes(where: str, link: Link) -> Iterator[str]:
+def _link_mistakes(where: str, link: MessageLink) -> Iterator[str]:
     yield from _no_texts(where, url=link.url)
     yield from _neither(where, label=link.label, kind=link.kind)
 
@@ -225,53 +229,53 @@ def _link_mistakes(where: str, link: Link) -> Iterator[str]:
 def _no_texts(where: str, **values: object) -> Iterator[str]:
     for name, value in values.items():
         if not isinstance(value, str):
-            yield f"{where}{name}: {value!r} is no text"
+            yield f"{where}{name}: {value!r} is not text"
 
 
 def _neither(where: str, **values: object) -> Iterator[str]:
     for name, value in values.items():
         if not (value is None or isinstance(value, str)):
-            yield f"{where}{name}: {value!r} is neither a text nor none"
+            yield f"{where}{name}: {value!r} is neither text nor None"
 
 
 def _meta_mistakes(where: str, meta: object) -> Iterator[str]:
     if not isinstance(meta, Mapping):
-        yield f"{where}meta: {meta!r} is no mapping of texts"
+        yield f"{where}meta: {meta!r} is not a mapping of texts"
         return
     seen: dict[str, str] = {}
     for key, value in meta.items():
         if not (isinstance(key, str) and isinstance(value, str)):
-            yield f"{where}meta: {key!r}: {value!r}: keys and values are texts"
+            yield f"{where}meta: {key!r}: {value!r}: keys and values must be text"
         elif (other := seen.setdefault(_written(key), key)) is not key:
-            yield f"{where}meta: {other!a} and {key!a} are the same where they are written"
+            yield f"{where}meta: {other!a} and {key!a} are equal when they are written"
 
 
 def _written(text: str) -> str:
-    """A text in which two halves of a character that stand together are that character."""
+    """Return a text with pairs of surrogates replaced by the characters that they encode."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
 
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"{value!r} is no text")
+        raise TypeError(f"{value!r} is not text")
     return value
 
 
 def _number(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
-        raise TypeError(f"{value!r} is no number of a message")
+        raise TypeError(f"{value!r} is not a message number")
     return value
 
 
 def _dumped(value: object) -> bytes:
     try:
         return orjson.dumps(value)
-    except TypeError:  # halves of surrogate pairs, which UTF-8 does not have
+    except TypeError:  # lone surrogates, which UTF-8 cannot encode
         return json.dumps(value, separators=(",", ":")).encode()
 
 
 def _loaded(payload: bytes) -> Any:
     try:
         return orjson.loads(payload)
-    except ValueError:  # likewise
+    except ValueError:  # lone surrogates
         return json.loads(payload)

@@ -1,4 +1,4 @@
-"""Reads a bus without its lock: whole messages only, whatever its writers do meanwhile."""
+"""Reading of a bus without its lock: complete messages only, whatever its writers do meanwhile."""
 
 import logging
 import math
@@ -13,11 +13,11 @@ import trio
 
 from trioeval.agent.bus.messages import Message, parse_message, seq_of
 from trioeval.agent.bus.segments import (
-    Found,
+    ScanResult,
     first_record,
     last_records,
     last_seq,
-    place_behind,
+    position_after,
     reading,
     segment_numbers,
     segment_path,
@@ -26,78 +26,80 @@ from trioeval.agent.bus.segments import (
 )
 from trioeval.errors import CursorExpiredError, CursorNotFoundError
 
-AT_ONCE = 5000  # messages that are read at once, so that a reader of a large bus stays small
-AT_ONCE_BYTES = 4 * 2**20  # of them, after which no more are
+AT_ONCE = 5000  # messages that are read at once, which limits the memory of a reader
+AT_ONCE_BYTES = 4 * 2**20  # bytes of messages after which no more are read at once
 
 
 @attrs.frozen
 class CorruptRange:
-    """A part of a file that is no message."""
+    """A part of a file that is not a message."""
 
     file: Path
     start: int
-    """Byte."""
+    """Index of its first byte."""
     end: int
-    """Byte behind it."""
+    """Index after its last byte."""
 
 
 @attrs.frozen(kw_only=True)
-class Reading:
-    """What was read."""
+class BusReading:
+    """The result of reading."""
 
     messages: Sequence[Message]
     corrupt: Sequence[CorruptRange] = ()
     cursor: int = 0
-    """The `seq` after which to read on."""
+    """The `seq` after which to continue."""
     is_all: bool = True
-    """Whether no limit has ended it."""
+    """True if no limit has ended it."""
 
 
 @attrs.frozen
-class Place:
-    """A place between two messages."""
+class BusPosition:
+    """A position between two messages."""
 
     number: int = 0
-    """Of the file; 0 is before all of them."""
+    """The number of the file; 0 is before all of them."""
     start: int = 0
-    """Byte at which the next record begins."""
+    """The byte at which the next record starts."""
     seq: int = 0
-    """Of the message before it."""
+    """The number of the message before it."""
 
 
 _Item: TypeAlias = CorruptRange | tuple[int, int, Message]
-"""A part that is no message, or where one begins, where it ends, and what it says."""
+"""A corrupt part, or the start, the end and the message of a record."""
 
 
-def read_bus(folder: Path, *, since: int | str | None = None, limit: int | None = None) -> Reading:
-    """The messages of a bus after a cursor. Blocks on files.
+def read_bus(
+    folder: Path, *, since: int | str | None = None, limit: int | None = None
+) -> BusReading:
+    """Return the messages of a bus after a cursor. Blocks on files.
 
     Args:
-        folder: Of the bus; one that is not there is empty.
+        folder: The folder of the bus; a missing one is an empty bus.
         since: A `seq` or a `msg_id`; None is the beginning.
-        limit: Messages at most.
+        limit: Maximum number of messages.
 
     Raises:
         CursorExpiredError: Messages after the cursor were removed.
-        CursorNotFoundError: There is no such message.
-        BusError: It is no bus.
+        CursorNotFoundError: The message does not exist.
+        BusError: It is not a bus.
     """
     while True:
         try:
-            return read_on(folder, find_place(folder, since), limit)[0]
+            return read_from(folder, find_position(folder, since), limit)[0]
         except FileNotFoundError:
             continue  # an old file was removed meanwhile; there are newer ones
 
 
-def read_parts(folder: Path, *, since: int | str | None = None) -> Iterator[Reading]:
-    """As `read_bus`, some messages at a time; those that come meanwhile may be missing. Blocks on files."""
-    place: Place | None = None
+def read_parts(folder: Path, *, since: int | str | None = None) -> Iterator[BusReading]:
+    """Yield the messages of `read_bus` in parts; new ones may be missing. Blocks on files."""
+    place: BusPosition | None = None
     while True:
         try:
             if place is None:
-                place = find_place(folder, since)
+                place = find_position(folder, since)
                 last = last_seq(folder, segment_numbers(folder))
-            part, place = read_on(folder, place, AT_ONCE, AT_ONCE_BYTES)
+            part, place = read_from(folder, place, AT_ONCE, AT_ONCE_BYTES)
         except FileNotFoundError:
             since, place = since if place is None else place.seq, None
             continue
@@ -106,68 +108,68 @@ def read_parts(folder: Path, *, since: int | str | None = None) -> Iterator[Read
             return
 
 
-def last_messages(folder: Path, count: int) -> Reading:
-    """The last messages of a bus, oldest first; all if it has fewer. Blocks on files."""
+def last_messages(folder: Path, count: int) -> BusReading:
+    """Return the last messages of a bus, oldest first; all if it has fewer. Blocks on files."""
     records = count = max(0, count)
     while True:
         try:
             cursor = last_seq(folder, segment_numbers(folder))
             place = _place_of_last(folder, records)
-            found, _ = read_on(folder, place)
+            found, _ = read_from(folder, place)
         except FileNotFoundError:
-            continue  # likewise
+            continue  # see `read_bus`
         more = len(found.messages) - count
         if more >= 0 or not place.number:
-            # Others go on writing; and what is lost at the end has a number.
+            # Writers may have continued; and lost records at the end have numbers as well.
             cursor = max(cursor, found.cursor)
             return attrs.evolve(found, messages=found.messages[max(0, more) :], cursor=cursor)
         records *= 2
 
 
-def _place_of_last(folder: Path, count: int) -> Place:
-    """Where so many records begin that are the last of a bus; its beginning, if it has fewer."""
+def _place_of_last(folder: Path, count: int) -> BusPosition:
+    """Return the position of the last records of a bus; its beginning, if it has fewer."""
     for number in reversed(segment_numbers(folder)):
         with reading(folder, number) as file:
             size = size_of(file)
             found = last_records(file, size, count=count)
         if not count:
-            return Place(number, size, found.records[-1].seq if found.records else 0)
+            return BusPosition(number, size, found.records[-1].seq if found.records else 0)
         if count <= len(found.records):
             first = found.records[-count]
-            return Place(number, first.start, first.seq - 1)
+            return BusPosition(number, first.start, first.seq - 1)
         count -= len(found.records)
-    return Place()
+    return BusPosition()
 
 
-def read_on(
-    folder: Path, place: Place, limit: int | None = None, limit_bytes: float = math.inf
-) -> tuple[Reading, Place]:
-    """What stands behind a place, and the place behind that; its file may have become shorter.
+def read_from(
+    folder: Path, place: BusPosition, limit: int | None = None, limit_bytes: float = math.inf
+) -> tuple[BusReading, BusPosition]:
+    """Return the messages after a position, and the position after them; its file may have become shorter.
 
-    After `limit_bytes` of messages it stops also in the middle of a file.
+    After `limit_bytes` of messages it also stops in the middle of a file.
 
     Raises:
         FileNotFoundError: A file was removed meanwhile.
-        BusError: It is no bus.
+        BusError: It is not a bus.
     """
     messages: list[Message] = []
     corrupt: list[CorruptRange] = []
     path = segment_path(folder, place.number)
-    if place.number and place.start > path.stat().st_size:  # somebody has cut it off
-        place = Place(place.number, 0, place.seq)
+    if place.number and place.start > path.stat().st_size:  # the file was truncated
+        place = BusPosition(place.number, 0, place.seq)
     last = place.seq if place.start else 0
     taken = 0
 
-    def found(*, is_all: bool) -> tuple[Reading, Place]:
-        reading = Reading(messages=messages, corrupt=corrupt, cursor=place.seq, is_all=is_all)
+    def found(*, is_all: bool) -> tuple[BusReading, BusPosition]:
+        reading = BusReading(messages=messages, corrupt=corrupt, cursor=place.seq, is_all=is_all)
         return reading, place
 
-    # The files are looked for first: what a file holds when there is a next one is all that it will hold.
+    # The files are listed first: a file that has a successor in the list will not grow any more.
     numbers = [number for number in segment_numbers(folder) if number >= place.number]
     if place.number and place.number not in numbers:
         raise FileNotFoundError(path)
     for number in numbers:
-        place = place if number == place.number else Place(number, 0, place.seq)
+        place = place if number == place.number else BusPosition(number, 0, place.seq)
         for item in _items(folder, place, last, is_last=number == numbers[-1]):
             if len(messages) == limit or taken >= limit_bytes:
                 return found(is_all=False)
@@ -179,12 +181,12 @@ def read_on(
             if last > place.seq:
                 messages.append(message)
                 taken += end - begin
-                place = Place(number, end, last)
+                place = BusPosition(number, end, last)
     return found(is_all=True)
 
 
-def _items(folder: Path, place: Place, last: int, *, is_last: bool) -> Iterator[_Item]:
-    """What stands in a file behind a place; its messages have larger numbers than the last one before."""
+def _items(folder: Path, place: BusPosition, last: int, *, is_last: bool) -> Iterator[_Item]:
+    """Yield the items of a file after a position; their numbers are larger than the last one before it."""
     path = segment_path(folder, place.number)
     with reading(folder, place.number) as file:
         size = size_of(file)
@@ -193,14 +195,14 @@ def _items(folder: Path, place: Place, last: int, *, is_last: bool) -> Iterator[
                 if not isinstance(item, CorruptRange):
                     last = item[2].seq
                 yield item
-        # The beginning of a message at the very end is being written, or will be cut off by the next one.
+        # An incomplete record at the very end is being written, or will be removed by the next writer.
         end = found.torn if is_last else size
         if end > found.end:
             yield CorruptRange(path, found.end, end)
 
 
-def _sorted_items(path: Path, found: Found, last: int = 0) -> Iterator[_Item]:
-    """What was found, in its order. Numbers rise: what has another one was put there by somebody else."""
+def _sorted_items(path: Path, found: ScanResult, last: int = 0) -> Iterator[_Item]:
+    """Yield found items in order. Numbers ascend: a record with another number was not written by a bus."""
     broken = iter([*found.broken, (found.end, found.end)])
     begin, end = next(broken)
     for record in found.records:
@@ -218,20 +220,20 @@ def _sorted_items(path: Path, found: Found, last: int = 0) -> Iterator[_Item]:
             yield record.start, record.end, message
 
 
-# Where in the files of a bus a cursor is. Blocks on files.
+# The position of a cursor in the files of a bus. Blocks on files.
 
 
-def find_place(folder: Path, since: int | str | None) -> Place:
-    """The place of a cursor: of a `seq` or a `msg_id`; None is the beginning.
+def find_position(folder: Path, since: int | str | None) -> BusPosition:
+    """Return the position of a cursor: of a `seq` or a `msg_id`; None is the beginning.
 
     Raises:
-        CursorExpiredError: Messages behind it were removed.
-        CursorNotFoundError: There is no such message.
+        CursorExpiredError: Messages after it were removed.
+        CursorNotFoundError: The message does not exist.
         FileNotFoundError: A file was removed meanwhile.
-        BusError: It is no bus.
+        BusError: It is not a bus.
     """
     if since is None:
-        return Place()
+        return BusPosition()
     numbers = segment_numbers(folder)
     seq = seq_of(since) if isinstance(since, str) else since
     if seq is None or not 0 <= seq <= last_seq(folder, numbers):
@@ -242,7 +244,7 @@ def find_place(folder: Path, since: int | str | None) -> Place:
     return place
 
 
-def _place_of(folder: Path, numbers: Sequence[int], seq: int, since: int | str) -> Place:
+def _place_of(folder: Path, numbers: Sequence[int], seq: int, since: int | str) -> BusPosition:
     oldest = None
     for number in reversed(numbers):
         with reading(folder, number) as file:
@@ -252,24 +254,24 @@ def _place_of(folder: Path, numbers: Sequence[int], seq: int, since: int | str) 
                 continue
             oldest = first.seq - 1
             if first.seq <= seq:
-                return Place(number, place_behind(file, size, seq), seq)
+                return BusPosition(number, position_after(file, size, seq), seq)
             if oldest == seq and first.start == 0:
-                return Place(number, 0, seq)
-    if not numbers or numbers[0] == 1:  # what is missing at the beginning is broken, not removed
-        return Place(0, 0, seq)
+                return BusPosition(number, 0, seq)
+    if not numbers or numbers[0] == 1:  # messages missing at the beginning are corrupt, not removed
+        return BusPosition(0, 0, seq)
     if oldest is None:
-        oldest = last_seq(folder, numbers)  # nothing that is left can be read
+        oldest = last_seq(folder, numbers)  # no remaining message can be read
     if oldest > seq:
         raise CursorExpiredError(
-            f"{folder}: messages after {since} were removed; what is left begins after {oldest}",
+            f"{folder}: messages after {since} were removed; the remaining ones start after {oldest}",
             oldest=oldest,
         )
-    return Place(0, 0, seq)
+    return BusPosition(0, 0, seq)
 
 
 def _is_message(folder: Path, numbers: Sequence[int], msg_id: str, seq: int) -> bool:
-    """Whether a message has this id, among those that are left."""
-    found, _ = read_on(folder, _place_of(folder, numbers, seq - 1, msg_id), limit=1)
+    """Return whether one of the remaining messages has this id."""
+    found, _ = read_from(folder, _place_of(folder, numbers, seq - 1, msg_id), limit=1)
     return [one.msg_id for one in found.messages] == [msg_id]
 
 
@@ -277,84 +279,84 @@ def _unknown(folder: Path, since: int | str) -> CursorNotFoundError:
     return CursorNotFoundError(f"{os.fspath(folder)}: the message bus has no message {since}")
 
 
-# Follows a bus: what is there, and then each message as it comes.
+# Follows a bus: existing messages, and then each new one.
 #
-# What is written through the same `Bus` wakes a follower at once. What other processes write is seen by
-# looking at the sizes of files now and then.
+# Messages written through the same `Bus` wake a follower at once. Those of other processes are found by
+# polling the sizes of the files.
 
 
-POLL = 0.2  # seconds between looks at what other processes have written
+POLL = 0.2  # seconds between polls for messages of other processes
 _QUICK = 64 * 2**10  # bytes that are read without a thread
 
 _logger = logging.getLogger(__name__)
 
 
 @attrs.define(eq=False)
-class News:
-    """That something was written, for those who wait for it in this process."""
+class WriteSignal:
+    """Notification of new messages for waiters in this process."""
 
     _event: trio.Event = attrs.field(init=False, factory=trio.Event)
 
     @property
     def next(self) -> trio.Event:
-        """Set when something is written from now on."""
+        """The event that is set at the next message."""
         return self._event
 
     def tell(self) -> None:
-        """Something was written."""
+        """Wake all waiters."""
         if self._event.statistics().tasks_waiting:
             self._event.set()
             self._event = trio.Event()
 
 
 @attrs.frozen
-class _State:
-    """What shows that a bus was written to."""
+class _FileState:
+    """The properties of the files that change when a bus is written."""
 
     number: int
-    """Of the newest file."""
+    """The number of the newest file."""
     size: int
-    """Of that, in bytes."""
+    """Its size in bytes."""
     changed: int
-    """When it was changed, in steps of the clock of the system: what is written may have the size of what it
-    has replaced."""
+    """Its modification time, in ticks of the system clock: new content may have the size of the content that
+    it replaced."""
 
 
 def follow_bus(folder: Path, *, since: int | str | None = None) -> AsyncIterator[Message]:
-    """As `Bus.follow`, of a bus that is not open here. The bus need not be there yet."""
-    return Following(folder, since, News())
+    """Follow a bus that is not open here; see `Bus.follow`. The bus need not exist yet."""
+    return BusFollower(folder, since, WriteSignal())
 
 
 @attrs.define(eq=False)
-class Following:
-    """An iterator that never ends by itself, and holds nothing open between messages."""
+class BusFollower:
+    """An iterator that never ends by itself, and keeps no file open between messages."""
 
     _folder: Path
     _since: int | str | None
-    _news: News
-    _place: Place | None = attrs.field(init=False, default=None)
+    _news: WriteSignal
+    _place: BusPosition | None = attrs.field(init=False, default=None)
     """None before the cursor is found."""
-    _seen: _State | None = attrs.field(init=False, default=None)
-    """The newest file, when all of it had been read."""
+    _seen: _FileState | None = attrs.field(init=False, default=None)
+    """The state when the newest file had been read completely."""
     _is_sure: bool = attrs.field(init=False, default=False)
-    """Whether what was written since then must show."""
+    """True if any later write must change the state."""
     _ready: deque[Message] = attrs.field(init=False, factory=deque)
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Message:
-        """The next message. A checkpoint."""
+        """Return the next message. A checkpoint."""
         await trio.lowlevel.checkpoint()
         while not self._ready:
-            written = self._news.next  # before looking: what comes afterwards sets it
+            written = self._news.next  # before reading: later messages set it
             state = self._state()
             if state == self._seen and self._place is not None:
                 with trio.move_on_after(POLL) as scope:
                     await written.wait()
                 if self._is_sure:
                     continue
-                # What changed it within one step of its clock shows at a second look.
+                # A change within one tick of the clock is found by a second poll.
                 state = self._state()
                 self._is_sure = scope.cancelled_caught and state == self._seen
             else:
@@ -365,8 +367,8 @@ class Following:
                 await trio.to_thread.run_sync(self._look, state)
         return self._ready.popleft()
 
-    def _state(self) -> _State | None:
-        """The newest file; None if there is none."""
+    def _state(self) -> _FileState | None:
+        """Return the state of the newest file; None without any."""
         numbers = segment_numbers(self._folder)
         if not numbers:
             return None
@@ -374,11 +376,11 @@ class Following:
             stat = segment_path(self._folder, numbers[-1]).stat()
         except FileNotFoundError:
             return None
-        return _State(numbers[-1], stat.st_size, stat.st_mtime_ns)
+        return _FileState(numbers[-1], stat.st_size, stat.st_mtime_ns)
 
-    def _is_quick(self, state: _State | None) -> bool:
-        """Whether little is to be read: a thread would take longer."""
-        place = self._place if self._place is not None else Place()
+    def _is_quick(self, state: _FileState | None) -> bool:
+        """Return whether there is little to read, so that a thread would take longer."""
+        place = self._place if self._place is not None else BusPosition()
         if state is None:
             return True
         rest = state.size
@@ -392,11 +394,11 @@ class Following:
             rest += max(0, older - place.start)
         return state.number <= place.number + 1 and rest <= _QUICK
 
-    def _look(self, state: _State | None) -> None:
+    def _look(self, state: _FileState | None) -> None:
         if self._place is None:
             self._place = self._found(self._since)
         try:
-            reading, place = read_on(self._folder, self._place, AT_ONCE, AT_ONCE_BYTES)
+            reading, place = read_from(self._folder, self._place, AT_ONCE, AT_ONCE_BYTES)
         except FileNotFoundError:  # a file was removed meanwhile
             self._place = self._found(self._place.seq)
             return
@@ -404,20 +406,20 @@ class Following:
         for corrupt in reading.corrupt:
             if _is_behind(corrupt, place, self._folder):
                 _logger.warning(
-                    "%s: bytes %d to %d are no message", corrupt.file, corrupt.start, corrupt.end
+                    "%s: bytes %d to %d are not a message", corrupt.file, corrupt.start, corrupt.end
                 )
         self._place = place
         self._seen = state if reading.is_all else None
 
-    def _found(self, since: int | str | None) -> Place:
+    def _found(self, since: int | str | None) -> BusPosition:
         while True:
             try:
-                return find_place(self._folder, since)
+                return find_position(self._folder, since)
             except FileNotFoundError:
                 continue
 
 
-def _is_behind(corrupt: CorruptRange, place: Place, folder: Path) -> bool:
-    """Whether a place is behind a part that is broken; one at the end may yet be seen again."""
+def _is_behind(corrupt: CorruptRange, place: BusPosition, folder: Path) -> bool:
+    """Return whether a position is after a corrupt part; one at the end may be found again."""
     path = segment_path(folder, place.number)
     return corrupt.end <= place.start if corrupt.file == path else True

@@ -1,4 +1,4 @@
-"""The files of a bus: how a record is written, which files there are, and how records are found."""
+"""The files of a bus: the format of a record, the list of files, and the search for records."""
 
 import os
 import re
@@ -13,24 +13,24 @@ import attrs
 
 from trioeval.errors import BusError
 
-# How a message stands in a file, so that whoever reads sees whole messages only.
+# The format of a message in a file, which lets readers see complete messages only.
 #
-# A record is a line that begins with `MAGIC` and tells the length of the payload in bytes, a checksum and
+# A record is a line that starts with `MAGIC` and contains the length of the payload in bytes, a checksum and
 # the number of the message; then the payload, which is one line of JSON; then a newline. The checksum is the
-# CRC-32 of zlib, in eight hex digits, of all that stands between it and the last newline: number, newline
-# and payload.
+# CRC-32 of zlib, in eight hex digits, of everything between it and the last newline: number, newline and
+# payload.
 #
-# The length makes every body legal. As a payload holds no newline (JSON writes `\n` in a text as two
-# characters), nothing in it can be taken for the header of another record. So a reader that finds something
-# broken goes on where magic, length and checksum agree again; and what is only the *beginning* of a record
-# can be told from what is broken.
+# The length allows any body. As a payload contains no newline (JSON writes `\n` in a text as two characters),
+# nothing in it can be mistaken for the header of another record. So after a corrupt part a reader continues
+# where magic, length and checksum are valid again; and the incomplete *start* of a record can be
+# distinguished from a corrupt one.
 
 
 MAGIC = b"@trioeval-bus/1 "
 LARGEST = 64 * 2**20
-"""Bytes of a payload at most."""
+"""Maximum size of a payload in bytes."""
 LAST_SEQ = 10**18 - 1
-"""The largest number of a message."""
+"""The largest message number."""
 _HEADER = re.compile(rb"@trioeval-bus/1 (\d{1,8}) ([0-9a-f]{8}) (\d{1,18})\n")
 _HEADER_BEGUN = re.compile(rb"(\d{1,8}( ([0-9a-f]{1,8}|[0-9a-f]{8} \d{0,18})?)?)?")
 _LONGEST_HEADER = len(MAGIC) + 8 + 1 + 8 + 1 + 18 + 1  # bytes
@@ -38,42 +38,42 @@ _LONGEST_HEADER = len(MAGIC) + 8 + 1 + 8 + 1 + 18 + 1  # bytes
 
 @attrs.frozen
 class Record:
-    """A record that is whole."""
+    """A complete record."""
 
     start: int
-    """Byte at which it begins."""
+    """Index of its first byte."""
     end: int
-    """Byte behind it."""
+    """Index after its last byte."""
     seq: int
     payload: bytes = attrs.field(repr=False)
 
     def moved(self, base: int) -> "Record":
-        """The same in a file in which the bytes begin at a place."""
+        """Return the record with its position shifted to that in the file."""
         return Record(self.start + base, self.end + base, self.seq, self.payload) if base else self
 
 
 Flaw: TypeAlias = Literal["begun", "bad"]
-"""Why there is no record: it may be the beginning of one, or it cannot be one."""
+"""The reason why a record is not valid: it may be the start of one, or it cannot be one."""
 
 
 @attrs.frozen(kw_only=True)
-class Found:
-    """What stands in a part of a file; all places are those of the file."""
+class ScanResult:
+    """The contents of a part of a file; all positions are those in the file."""
 
     records: Sequence[Record]
     broken: Sequence[tuple[int, int]]
-    """Parts before or between the records that are none: begin, and end."""
+    """Parts before or between the records that are not records: start, and end."""
     end: int
-    """Behind the last record."""
+    """The end of the last record."""
     torn: int
-    """Where the beginning of a record stands at the very end; the end of the part if there is none. What is
-    between `end` and here is broken."""
+    """The position of an incomplete record at the very end; the end of the part without one. The bytes
+    between `end` and here are corrupt."""
     lost: int
-    """Records that seem to have stood between `end` and `torn`."""
+    """Estimated number of records between `end` and `torn`."""
 
 
 def frame(seq: int, payload: bytes) -> bytes:
-    r"""The record of a payload, which holds no newline.
+    r"""Return the record of a payload, which must not contain a newline.
 
     Example:
         >>> frame(7, b"{}")
@@ -84,7 +84,7 @@ def frame(seq: int, payload: bytes) -> bytes:
 
 
 def record_at(data: bytes, start: int) -> Record | Flaw:
-    """The record that begins at a byte, or why there is none."""
+    """Return the record that starts at a byte, or the reason why it is not valid."""
     header = _HEADER.match(data, start)
     if header is None:
         return "begun" if _may_become_header(data[start : start + _LONGEST_HEADER]) else "bad"
@@ -101,8 +101,8 @@ def record_at(data: bytes, start: int) -> Record | Flaw:
 
 
 def next_record(data: bytes, start: int) -> Record | None:
-    """The first record that begins behind a byte. Also in a line: the newline before it may be broken."""
-    # A body may be full of what begins a header; a whole one ends a line, which no body does.
+    """Return the first record that starts after a byte, also within a line: the newline may be corrupt."""
+    # A body may contain starts of headers; a whole header ends with a newline, which no body contains.
     found = _HEADER.search(data, start + 1)
     while found is not None:
         record = record_at(data, found.start())
@@ -112,8 +112,8 @@ def next_record(data: bytes, start: int) -> Record | None:
     return None
 
 
-def scan(data: bytes, start: int = 0, base: int = 0) -> Found:
-    """Find all records from a byte on, in a part of a file that begins at `base`."""
+def scan(data: bytes, start: int = 0, base: int = 0) -> ScanResult:
+    """Find all records from a byte on, in a part of a file that starts at `base`."""
     records: list[Record] = []
     broken: list[tuple[int, int]] = []
     at = start
@@ -129,7 +129,7 @@ def scan(data: bytes, start: int = 0, base: int = 0) -> Found:
         at = record.end
     torn = _torn(data, at)
     lines = data.count(b"\n", at, torn)  # two for each record
-    return Found(
+    return ScanResult(
         records=records,
         broken=broken,
         end=at + base,
@@ -139,7 +139,7 @@ def scan(data: bytes, start: int = 0, base: int = 0) -> Found:
 
 
 def _torn(data: bytes, start: int) -> int:
-    """Where the beginning of a record stands at the end of bytes that hold no whole one."""
+    """Return the position of an incomplete record at the end of bytes without a whole one."""
     header, last = data.rfind(MAGIC, start), data.rfind(b"\n", start) + 1
     for line in sorted({start, max(start, header), max(start, last)}):
         if line < len(data) and record_at(data, line) == "begun":
@@ -154,9 +154,9 @@ def _may_become_header(begun: bytes) -> bool:
 
 
 _NAME = re.compile(r"bus-(\d{8,})\.log")
-# The files of a bus: which there are, and how they are opened. Blocks on files.
+# The files of a bus: listing and opening. Blocks on files.
 #
-# A link may lead anywhere, and a pipe would wait for somebody at its other end.
+# A link may point anywhere, and opening a pipe would wait for its other end.
 _FLAGS = (
     getattr(os, "O_NOFOLLOW", 0)
     | getattr(os, "O_NONBLOCK", 0)
@@ -166,7 +166,7 @@ _FLAGS = (
 
 
 def segment_path(folder: Path, number: int) -> Path:
-    """The file with a number.
+    """Return the path of the file with a number.
 
     Example:
         >>> segment_path(Path("bus"), 7).name
@@ -176,10 +176,10 @@ def segment_path(folder: Path, number: int) -> Path:
 
 
 def segment_numbers(folder: Path) -> list[int]:
-    """Numbers of the files that are there, ascending; none of a folder that is not there.
+    """Return the numbers of the existing files, ascending; empty for a missing folder.
 
     Raises:
-        BusError: It is no folder, leads somewhere else, or cannot be read.
+        BusError: It is not a folder, is a link, or cannot be read.
     """
     try:
         if not is_folder(folder):
@@ -190,30 +190,30 @@ def segment_numbers(folder: Path) -> list[int]:
     except BusError:
         raise
     except OSError as error:
-        raise trouble(folder, "read", error) from error
+        raise bus_error(folder, "read", error) from error
     return sorted(int(match[1]) for name in names if (match := _NAME.fullmatch(name)))
 
 
 def is_folder(folder: Path) -> bool:
-    """Whether there is a folder; False if there is nothing."""
+    """Return whether a folder exists; False if nothing exists there."""
     try:
         mode = folder.lstat().st_mode
     except FileNotFoundError:
         return False
     except OSError as error:
-        raise trouble(folder, "read", error) from error
+        raise bus_error(folder, "read", error) from error
     if not stat.S_ISDIR(mode):
-        what = "a symbolic link" if stat.S_ISLNK(mode) else "no folder"
-        raise BusError(f"{folder}: this is {what}; a message bus is a folder")
+        what = "a symbolic link" if stat.S_ISLNK(mode) else "not a folder"
+        raise BusError(f"{folder} is {what}; a message bus must be a folder")
     return True
 
 
 def open_file(path: Path, flags: int) -> int:
-    """Open a file that is no link and nothing but a file.
+    """Open a regular file, without following a link.
 
     Raises:
-        FileNotFoundError: It is not there.
-        BusError: It is something else.
+        FileNotFoundError: It does not exist.
+        BusError: It is not a regular file.
         OSError: It cannot be opened.
     """
     try:
@@ -230,14 +230,14 @@ def open_file(path: Path, flags: int) -> int:
 
 @contextmanager
 def reading(folder: Path, number: int) -> Iterator[int]:
-    """A file, open for reading."""
+    """Open a file for reading, for the duration of the block."""
     path = segment_path(folder, number)
     try:
         file = open_file(path, os.O_RDONLY)
     except (FileNotFoundError, BusError):
         raise
     except OSError as error:
-        raise trouble(path, "read", error) from error
+        raise bus_error(path, "read", error) from error
     try:
         yield file
     finally:
@@ -245,7 +245,7 @@ def reading(folder: Path, number: int) -> Iterator[int]:
 
 
 def read_range(file: int, start: int, end: int) -> bytes:
-    """The bytes between two places, as far as there are any."""
+    """Return the bytes between two positions, as far as they exist."""
     parts: list[bytes] = []
     while start < end:
         part = os.pread(file, end - start, start)
@@ -257,37 +257,37 @@ def read_range(file: int, start: int, end: int) -> bytes:
 
 
 def size_of(file: int) -> int:
-    """Bytes of an open file."""
+    """Return the size of an open file in bytes."""
     return os.fstat(file).st_size
 
 
 def is_at(file: int, path: str) -> bool:
-    """Whether an open file still has its name. A text: this is looked at for each batch."""
+    """Return whether an open file still has its name. A text, because this is called for each batch."""
     try:
         return os.path.samestat(os.fstat(file), os.lstat(path))
     except FileNotFoundError:
         return False
 
 
-def trouble(path: Path, doing: str, error: OSError) -> BusError:
-    """An error of the system, told of a bus."""
+def bus_error(path: Path, doing: str, error: OSError) -> BusError:
+    """Return the bus error for an error of the system."""
     return BusError(f"{path}: the message bus cannot be {doing}: {error.strerror or error}")
 
 
 def _no_file(path: Path) -> BusError:
-    return BusError(f"{path}: this is a link, a folder or a device; a message bus has plain files")
+    return BusError(f"{path} is a link, a folder or a device; a message bus has regular files")
 
 
-# Finds records in files, without reading more of them than needed. Blocks on files.
+# The search for records in files, without reading more than necessary. Blocks on files.
 
 
-WINDOW = 64 * 2**10  # bytes that are read at once where little is looked for
-CHUNK = 2**20  # bytes that are read at once where much is
-_GROWTH = 4  # a record may be larger than what is read
+WINDOW = 64 * 2**10  # bytes that are read at once for a single record
+CHUNK = 2**20  # bytes that are read at once for all records
+_GROWTH = 4  # factor of the bytes read, if a record is larger
 
 
-def walk(file: int, start: int, size: int) -> Iterator[Found]:
-    """All records from a place on, some at a time; the last `Found` ends at the size."""
+def walk(file: int, start: int, size: int) -> Iterator[ScanResult]:
+    """Yield all records from a position on, some at a time; the last `ScanResult` ends at the size."""
     span = CHUNK
     while True:
         stop = min(size, start + span)
@@ -298,13 +298,13 @@ def walk(file: int, start: int, size: int) -> Iterator[Found]:
         if found.end == start:
             span *= _GROWTH
             continue
-        # What is behind its last record is looked at again, together with what follows it.
+        # The bytes after its last record are read again, together with the following ones.
         yield attrs.evolve(found, torn=found.end, lost=0)
         start, span = found.end, CHUNK
 
 
-def last_records(file: int, size: int, *, floor: int = 0, count: int = 1) -> Found:
-    """The last records of a file, read from its end; fewer only if there are fewer behind `floor`."""
+def last_records(file: int, size: int, *, floor: int = 0, count: int = 1) -> ScanResult:
+    """Return the last records of a file, read from its end; fewer only if there are fewer after `floor`."""
     span = WINDOW
     while True:
         start = max(floor, size - span)
@@ -318,7 +318,7 @@ def last_records(file: int, size: int, *, floor: int = 0, count: int = 1) -> Fou
 
 
 def first_record(file: int, size: int, start: int = 0) -> Record | None:
-    """The first record whose line begins behind a place; or at it, if that is the beginning of the file."""
+    """Return the first record that starts after a position; or at it, if that is the start of the file."""
     span = WINDOW
     while True:
         data = read_range(file, start, min(size, start + span))
@@ -331,8 +331,8 @@ def first_record(file: int, size: int, start: int = 0) -> Record | None:
         span *= _GROWTH
 
 
-def place_behind(file: int, size: int, seq: int) -> int:
-    """The end of the last record with at most this number; 0 if there is none. Bisects the file."""
+def position_after(file: int, size: int, seq: int) -> int:
+    """Return the end of the last record with at most this number; 0 without any. Bisects the file."""
     low, high = 0, size
     while high - low > WINDOW:
         middle = (low + high) // 2
@@ -350,7 +350,7 @@ def place_behind(file: int, size: int, seq: int) -> int:
 
 
 def last_seq(folder: Path, numbers: Sequence[int]) -> int:
-    """The number of the last message in some files of a bus, also if it cannot be read any more; or 0."""
+    """Return the number of the last message in files of a bus, also if it is corrupt; 0 without any."""
     lost = 0
     for number in reversed(numbers):
         with reading(folder, number) as file:

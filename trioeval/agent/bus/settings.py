@@ -1,4 +1,4 @@
-"""How a bus is written."""
+"""The settings and statistics of writing a bus."""
 
 import math
 from bisect import bisect_left
@@ -9,72 +9,72 @@ import attrs
 
 from trioeval.errors import UsageError
 
-# What writing to a bus has cost.
+# Statistics of writing.
 
 
 LOCK_WAIT_BOUNDS = (0.0001, 0.001, 0.01, 0.1, 1.0, 10.0, math.inf)
-"""Seconds by which waits for the lock are told apart."""
+"""Upper bounds of the histogram of waits for the lock, in seconds."""
 
 
 @attrs.define
 class BusStats:
-    """What writing to a bus has cost so far, of one writer or of several that share it."""
+    """The cost of writing a bus so far, for one writer or for several that share it."""
 
     appends: int = 0
-    """Messages that were written."""
+    """Number of written messages."""
     batches: int = 0
     largest_batch: int = 0
-    """Messages."""
+    """Number of messages."""
     bytes: int = 0
     lock_attempts: int = 0
-    """Times that somebody began to wait for the lock."""
+    """Number of waits for the lock."""
     retries: int = 0
-    """Those of them after one that came to nothing."""
+    """Number of waits after a failed one."""
     timeouts: int = 0
     lock_wait_s: float = 0.0
-    """In all."""
+    """Total."""
     longest_lock_wait_s: float = 0.0
     lock_waits: Counter[float] = attrs.field(factory=Counter)
-    """By each of `LOCK_WAIT_BOUNDS`, how many waits were so long, and longer than the one before."""
+    """Number of waits up to each of `LOCK_WAIT_BOUNDS`, and longer than the one before."""
     rotations: int = 0
     repaired: int = 0
-    """Torn ends of files that were cut off."""
+    """Number of incomplete records that were removed at the end of files."""
 
     def waited(self, seconds: float) -> None:
-        """Somebody has waited for the lock, and has it or has given up."""
+        """Count a wait for the lock, successful or not."""
         self.lock_wait_s += seconds
         self.longest_lock_wait_s = max(self.longest_lock_wait_s, seconds)
         self.lock_waits[LOCK_WAIT_BOUNDS[bisect_left(LOCK_WAIT_BOUNDS, seconds)]] += 1
 
 
 _LONGEST_PAUSE = 10.0  # seconds
-_DOUBLINGS = 100  # what is not 10 seconds after these never is
+_DOUBLINGS = 100  # enough to reach the longest pause from any delay
 
 
 @attrs.frozen(kw_only=True)
 class BusSettings:
-    """How a bus is written.
+    """The settings for writing a bus.
 
     Raises:
-        UsageError: A number is out of its range.
+        UsageError: A number is out of range.
     """
 
     rotate_bytes: int | None = None
-    """Size at which a file is closed and the next one begun, > 0; None never does."""
+    """Size at which a file is closed and the next one started, > 0; None means never."""
     keep_segments: int | None = None
-    """Files that are kept, ≥ 1, the newest; None keeps all. Only a rotation removes any."""
+    """Number of newest files that are kept, ≥ 1; None keeps all. Only a rotation removes files."""
     lock_timeout: float = 10.0
-    """Seconds of one try to get the lock, > 0."""
+    """Timeout of one attempt to take the lock in seconds, > 0."""
     append_attempts: int = 3
-    """Tries to get it, ≥ 1."""
+    """Maximum number of attempts, ≥ 1."""
     retry_delay: float = 0.1
-    """Seconds before the second try, at most; doubled before each further one, up to 10."""
+    """Maximum seconds before the second attempt; doubled before each further one, up to 10."""
     fsync: Literal["never", "batch", "always"] | None = None
-    """Whether a batch of messages is written through to the disk, or each message; None does so with batches
-    that hold a type of `DURABLE`. A file that a rotation closes is written through unless this is never."""
+    """Flushes to the disk: none, each batch of messages, or each message; None flushes batches that contain a
+    type of `DURABLE`. A file that a rotation closes is flushed unless this is never."""
 
     def pause(self, tries: int) -> float:
-        """Seconds before the next try, at most; after so many of them, ≥ 1.
+        """Return the maximum seconds before the next attempt, after a number of attempts, ≥ 1.
 
         Example:
             >>> [BusSettings().pause(tries) for tries in (1, 2, 9999)]

@@ -1,11 +1,11 @@
 # Apart from `agent.bus.bus`: together they exceed 600 lines.
-"""The end of a bus, where messages are put down. Used by whoever has the lock; blocks on files.
+"""The end of a bus, where messages are written. Used by the holder of the lock; blocks on files.
 
-The end that was left is remembered: if nobody else has written meanwhile, nothing has to be read. What others
-have added is read from there; and only who comes to a file for the first time looks for its end, from behind.
+The last known end is remembered: if no other process has written meanwhile, nothing has to be read. Messages
+that others have added are read from there; only the first access to a file searches for its end, backwards.
 
-A record that is cut off at the very end of the last file is of a writer that was killed, or of a disk that
-was full: nobody was told that it is written, and it is cut off. What else is broken stays where it is.
+An incomplete record at the very end of the last file is from a writer that was killed, or a full disk: it was
+never reported as written, and is removed. Other corrupt parts are kept.
 """
 
 import math
@@ -30,28 +30,28 @@ from trioeval.errors import BusError
 
 
 @attrs.define(eq=False)
-class Tail:
+class BusTail:
     """The last file of a bus."""
 
     folder: Path
     rotate_bytes: int | None
     keep_segments: int | None
     fsync: bool
-    """Whether a file that is closed is written through to the disk."""
+    """True if a file is flushed to the disk when it is closed."""
     stats: BusStats
     seq: int = attrs.field(init=False, default=0)
-    """Of the last message."""
+    """The number of the last message."""
     _number: int = attrs.field(init=False, default=0)
     _name: str = attrs.field(init=False, default="")
-    """Of the file, and of the next one: looked at for each batch."""
+    """The path of the file, and of the next one: checked for each batch."""
     _following: str = attrs.field(init=False, default="")
     _end: int = attrs.field(init=False, default=0)
     _file: int | None = attrs.field(init=False, default=None)
     _is_new: bool = attrs.field(init=False, default=False)
-    """Its name may not be on the disk yet, whoever made it."""
+    """True if its directory entry may not be on the disk yet."""
 
     def catch_up(self, at_most: float = math.inf) -> bool:
-        """Look where the bus ends now, and make that a place to write.
+        """Find the current end of the bus, and prepare it for writing.
 
         Returns:
             False if others have added more bytes than `at_most`; then it has not caught up.
@@ -69,22 +69,22 @@ class Tail:
         return True
 
     def room(self) -> int | None:
-        """Bytes until the file is to be closed, not below 0; None is no end. Only after `catch_up`."""
+        """Return the bytes until the file is closed, ≥ 0; None means no limit. Only after `catch_up`."""
         return None if self.rotate_bytes is None else max(0, self.rotate_bytes - self._end)
 
     def put(self, frames: Sequence[bytes], *, fsync: bool) -> int:
-        """Write records that follow those that are there, in this file; how many were written.
+        """Append records to this file; return how many were written.
 
-        All of them, if nothing fails. What was not written whole is not there afterwards; what is there and
-        may not be on the disk stays, since others may have read it.
+        All of them, if nothing fails. A record that was not written completely is removed; a complete one
+        that may not be on the disk is kept, since others may have read it.
 
         Raises:
-            BusError: There is no number for them.
+            BusError: The message numbers are used up.
             OSError: Not even the first was written, or they may not be on the disk.
         """
         if self.seq + len(frames) > LAST_SEQ:
             raise BusError(
-                f"{self._name}: the last message has the number {self.seq}; there are none behind {LAST_SEQ}"
+                f"{self._name}: the last message has the number {self.seq}, and the largest one is {LAST_SEQ}"
             )
         file = self._opened()
         kept, failure = self._write(file, frames)
@@ -93,7 +93,7 @@ class Tail:
             try:
                 os.ftruncate(file, end)
             except OSError:
-                self.close()  # the end is looked up again
+                self.close()  # the end is searched for again
                 raise
         self.stats.bytes += end - self._end
         self._end, self.seq = end, self.seq + kept
@@ -106,7 +106,7 @@ class Tail:
             except OSError as error:
                 self.close()
                 raise BusError(
-                    f"{self._name}: what was written can be read, and may not be on the disk: "
+                    f"{self._name}: the messages are written, but may not be on the disk: "
                     f"{error.strerror or error}"
                 ) from error
         if failure is not None:
@@ -114,7 +114,7 @@ class Tail:
         return kept
 
     def rotate(self) -> None:
-        """Close the file, and begin the next one."""
+        """Close the file, and start the next one."""
         if self.fsync:
             self._sync(self._opened())
         following = self._number + 1
@@ -129,7 +129,7 @@ class Tail:
     def remove_old(self) -> None:
         """Remove the oldest files, if there are too many.
 
-        Only when the newest holds a message: it tells where numbers go on.
+        Only when the newest contains a message, which determines the next number.
         """
         if self.keep_segments is None:
             return
@@ -140,7 +140,7 @@ class Tail:
             segment_path(self.folder, number).unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Close the file; it is opened again when it is needed."""
+        """Close the file; it is opened again when necessary."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
@@ -152,12 +152,12 @@ class Tail:
         return is_last
 
     def _size(self, numbers: Sequence[int]) -> int:
-        """Bytes of some files."""
+        """Return the total size of files in bytes."""
         return sum(os.stat(segment_path(self.folder, one)).st_size for one in numbers)  # noqa: PTH116
 
     def _open(self, numbers: Sequence[int]) -> int:
-        """Open the newest file, or the first one there ever was; nothing is known of its end."""
-        # A bus that goes on where this one was known; not one that was put in its place.
+        """Open the newest file, or the very first one; its end is unknown."""
+        # The number continues if the known bus does; not if the bus was replaced.
         known = self.seq if numbers and 0 < self._number < numbers[-1] else 0
         self._is_new = True
         self._point_at(numbers[-1] if numbers else 1)
@@ -172,7 +172,7 @@ class Tail:
 
     def _read_on(self, file: int, size: int) -> None:
         floor = self._end if self._end <= size else 0
-        # Two, since what others have put there may have any number.
+        # Two, since records of other writers may have any number.
         found = last_records(file, size, floor=floor, count=2)
         if found.torn < size:
             os.ftruncate(file, found.torn)
@@ -181,7 +181,7 @@ class Tail:
         self._end = found.torn
 
     def _write(self, file: int, frames: Sequence[bytes]) -> tuple[int, OSError | None]:
-        """How many records stand there whole, and why not all of them do."""
+        """Write records; return how many are complete, and the failure if not all are."""
         data = memoryview(b"".join(frames))
         written = 0
         try:

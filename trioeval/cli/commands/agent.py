@@ -1,4 +1,4 @@
-"""The commands with which a program that is an agent has child runs. They speak to the run on a socket."""
+"""Commands for agent programs, which connect to their run by a socket, and for queued cases."""
 
 import json
 import os
@@ -27,14 +27,14 @@ _CANNOT_RUN = 127
 
 @agent.command(name="submit")
 def submit(command: str, /, *words: _Word) -> int:
-    """Submit a child run, which begins when it has a run slot, and print its number at once.
+    """Submit a child run, which starts when it has a run slot, and print its number at once.
 
     Parameters
     ----------
     command
         The program.
     words
-        Its arguments; no shell is involved. `--` before a `--help` that is one of them.
+        Its arguments; no shell is involved. Write `--` before a `--help` that is one of them.
     """
     channel = _Channel.open()
     number = channel.ask(do="submit", by=_speaker())["id"]
@@ -47,12 +47,12 @@ def submit(command: str, /, *words: _Word) -> int:
 
 @agent.command(name="wait")
 def wait(*children: int) -> int:
-    """Hand the run slot back until child runs have ended; fails if one of them has.
+    """Release the run slot until child runs have ended; fail if one of them failed.
 
     Parameters
     ----------
     children
-        Their numbers; all that the same attempt or child has submitted, if none is given.
+        The numbers of the child runs; by default all that the same attempt or child has submitted.
     """
     said = _Channel.open().ask(do="wait", by=_speaker(), ids=[*children])
     if "refused" in said:
@@ -64,7 +64,7 @@ def wait(*children: int) -> int:
 
 @agent.command(name="cancel")
 def cancel(case: str, /, *, db: Database = None) -> int:
-    """Cancel a case that waits in the line: its agent is not started, and its row is an error.
+    """Cancel a queued case: its agent is not started, and its row is an error.
 
     Parameters
     ----------
@@ -78,12 +78,12 @@ def cancel(case: str, /, *, db: Database = None) -> int:
 
 @agent.command(name="limit")
 def limit(most: Whole, /, *, db: Database = None) -> int:
-    """Set how many cases run at once, over all programs that share the database; none that runs is stopped.
+    """Set how many cases run at once, over all programs that share the database; no running case is stopped.
 
     Parameters
     ----------
     most
-        So many, whatever their suites say; 0 leaves it to these again.
+        The number of cases, overriding suites; 0 restores the settings of the suites.
     """
     from trioeval.cli.commands.run_queue import limit_line  # noqa: PLC0415 - see above
 
@@ -91,13 +91,13 @@ def limit(most: Whole, /, *, db: Database = None) -> int:
 
 
 def _speaker() -> list[Any]:
-    """Which attempt this is called in, and which child of it."""
+    """Return the attempt in which this is called, and the number of the child or 0."""
     child = os.environ.get(CHILD_VARIABLE, "")
     return [os.environ.get(RUN_VARIABLE, ""), int(child) if child.isdecimal() else 0]
 
 
 def _run_child(channel: "_Channel", number: int, command: list[str]) -> NoReturn:
-    """What stays behind of a submission: it holds the slot for as long as the command runs."""
+    """Hold the slot for as long as the command runs, in the process that a submission leaves behind."""
     code = _CANNOT_RUN
     try:
         for one in (signal.SIGINT, signal.SIGTERM):
@@ -108,10 +108,10 @@ def _run_child(channel: "_Channel", number: int, command: list[str]) -> NoReturn
             environ = {**os.environ, CHILD_VARIABLE: str(number)}
             code = subprocess.run(command, env=environ, check=False).returncode  # noqa: S603
         else:
-            say(f"child run {number} does not begin: {said.get('refused', 'the run is over')}")
+            say(f"child run {number} does not start: {said.get('refused', 'the run has ended')}")
         channel.send(exit=code)
     except OSError as error:
-        say(f"child run {number} cannot be run: {error}")
+        say(f"child run {number} cannot be started: {error}")
         channel.send(exit=code)
     finally:
         os._exit(0)
@@ -119,41 +119,43 @@ def _run_child(channel: "_Channel", number: int, command: list[str]) -> NoReturn
 
 @attrs.frozen
 class _Channel:
-    """The way to the run that has started this program."""
+    """The connection to the run that has started this program."""
 
     _socket: socket.socket
 
     @classmethod
     def open(cls) -> "_Channel":
-        """Connect.
+        """Connect to the run.
 
         Raises:
-            UsageError: No agent of a run is the caller.
-            AgentError: Its case is over.
+            UsageError: The caller is not an agent of a run.
+            AgentError: Its case has ended.
         """
         path = os.environ.get(SOCKET_VARIABLE)
         if not path:
             raise UsageError(
-                f"only a program that is an agent of a run has child runs: {SOCKET_VARIABLE} is not set"
+                f"child runs are only available to agent programs of a run: {SOCKET_VARIABLE} is not set"
             )
         channel = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             channel.connect(path)
         except OSError as error:
             channel.close()
-            raise AgentError(f"{path}: the run cannot be reached: {error.strerror}") from error
+            raise AgentError(f"{path}: the run is unreachable: {error.strerror}") from error
         return cls(channel)
 
     def ask(self, **said: Any) -> dict[str, Any]:
         """Send a line, and return the next one.
 
         Raises:
-            AgentError: The case is over.
+            AgentError: The case has ended.
         """
         self.send(**said)
         answer = self.receive()
         if not answer:
-            raise AgentError("the case is over: nothing is submitted or waited for any more")
+            raise AgentError(
+                "the case has ended: child runs cannot be submitted or awaited any more"
+            )
         return answer
 
     def send(self, **said: Any) -> None:
@@ -161,7 +163,7 @@ class _Channel:
         self._socket.sendall(f"{json.dumps(said)}\n".encode())
 
     def receive(self) -> dict[str, Any]:
-        """The next line; nothing at the end."""
+        """Return the next line; empty at the end."""
         line = b""
         while not line.endswith(b"\n"):
             part = self._socket.recv(1)

@@ -1,4 +1,4 @@
-"""The folders of agents go with their runs, and so does what the agents have left running."""
+"""Removal of the folders of deleted runs' agents, and the end of processes that these left running."""
 
 import os
 import shutil
@@ -20,31 +20,31 @@ from trioeval.report import Head
 from trioeval.store import RunFacts
 
 _EARLY = frozenset({"bus", "logs"})
-"""What is in the folder of a case before anybody works there."""
+"""The contents of the folder of a case before its agent starts."""
 _NOWHERE = frozenset({"", ".", ".."})
-"""Names that are no names of files."""
+"""Names that are not file names."""
 
 
 @attrs.frozen
 class Leftovers:
-    """What agents of runs that died have left running."""
+    """The remaining processes of agents of runs that died."""
 
     ended: Counter[str] = attrs.field(factory=Counter)
-    """How many processes of each run had to be ended."""
+    """Number of ended processes of each run."""
 
     def end(self, run: RunFacts, processes: Sequence[ProcessIdentity]) -> None:
-        """End what is left of trees: whoever works in a folder must not outlive it."""
+        """End remaining process trees: processes that work in a folder must not outlive it."""
         self.ended[run.id] += trio.run(end_survivors, processes)
 
 
 def tell_deleted(
     database: Path, runs: Iterable[RunFacts], ended: Mapping[str, int] = MappingProxyType({})
 ) -> bool:
-    """Remove the folders of deleted runs, and say of each run what is gone; whether nothing is left."""
+    """Remove the folders of deleted runs, and report what was deleted; return whether nothing is left."""
     all_gone = True
     for run in runs:
         folder, told = agents_folder(database, run.id), ""
-        # Ids of runs that were imported are what somebody wrote.
+        # The id of an imported run may be any text.
         if folder.name == run.id not in _NOWHERE and os.path.lexists(folder):
             try:
                 cases = remove_cases(folder)
@@ -53,17 +53,17 @@ def tell_deleted(
                 )
             except OSError as error:
                 all_gone = False
-                told = f"; {inert(folder)} stays: {error.strerror or error}"
+                told = f"; {inert(folder)} was not removed: {error.strerror or error}"
         if count := ended.get(run.id):
             processes = "1 process" if count == 1 else f"{count} processes"
-            told += f"; {processes} of its agents had to be ended"
+            told += f"; ended {processes} of its agents"
         rows = "1 row" if run.rows == 1 else f"{run.rows} rows"
         say(f"deleted {run.id}: {rows}{told}")
     return all_gone
 
 
 def case_folders(folder: Path, head: Head, index: int) -> list[Path]:
-    """Where the case of a row is worked on; several if the name of its column is not known, or none yet."""
+    """Return the folder of a row's case; several if its column is unknown, empty before it starts."""
     names = [case.name for case in head.cases for _ in range(case.rows)]
     task = folder / task_folder(head.task)
     if index >= len(names) or not task.is_dir():
@@ -80,15 +80,15 @@ def case_folders(folder: Path, head: Head, index: int) -> list[Path]:
 
 
 def remove_cases(folder: Path) -> int:
-    """Remove the folder of a run's agents, and how many cases it had. Links in it are not followed.
+    """Remove the folder of a run's agents; return the number of its cases. Links in it are not followed.
 
     Raises:
-        OSError: It is not what a run has made there, or cannot be removed.
+        OSError: It contains something else than folders of cases, or cannot be removed.
     """
     if folder.is_symlink() or folder.parent.is_symlink():
-        raise OSError("it leads somewhere else")
+        raise OSError("it is a link, or in one")
     cases = [*_cases(folder)]
-    for inside, folders, _ in os.walk(folder):  # agents may have locked what they have made
+    for inside, folders, _ in os.walk(folder):  # agents may have removed permissions
         for name in folders:
             if not (path := Path(inside, name)).is_symlink():
                 path.chmod(0o700)
@@ -97,10 +97,10 @@ def remove_cases(folder: Path) -> int:
 
 
 def _cases(folder: Path) -> Iterator[Path]:
-    """The folders of cases in that of a run.
+    """Yield the folders of cases in that of a run.
 
     Raises:
-        OSError: There is something else.
+        OSError: There is anything else.
     """
     for task in folder.iterdir():
         if task.name == "bus" and _is_folder(task):

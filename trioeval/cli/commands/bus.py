@@ -1,5 +1,5 @@
 # Apart from `cli.commands.agent`: the commands of another group.
-"""The commands for message buses of agents."""
+"""The commands for the message buses of agents."""
 
 import json as json_module
 import math
@@ -19,28 +19,28 @@ import trio
 from cyclopts import Parameter
 
 from trioeval.agent.bus.bus import open_bus
-from trioeval.agent.bus.messages import TYPES, Draft, Link, Message, Parent
-from trioeval.agent.bus.reading import POLL, Reading, follow_bus, last_messages, read_parts
+from trioeval.agent.bus.messages import TYPES, Draft, Message, MessageLink, MessageParent
+from trioeval.agent.bus.reading import POLL, BusReading, follow_bus, last_messages, read_parts
 from trioeval.agent.bus.settings import BusSettings
 from trioeval.cli.flags import Count, NotNegative, Switch, Texts, Whole
 from trioeval.cli.interrupts import Interrupts
 from trioeval.cli.terminal import Exit, has_reader, say, show, show_in_time
 from trioeval.errors import UsageError
 
-# What the commands for message buses have in common: their flags as values, and messages as lines. Pure.
+# The common parts of the commands: their flags as values, and messages as lines. Pure.
 
 
 BUS_VARIABLE = "TRIOEVAL_BUS"
 
 _WORD = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
-_MOST_DIGITS = 18  # of a number of a message; what is longer is no number of one
+_MOST_DIGITS = 18  # of a message number; longer numbers are not valid
 _SECONDS = len("2026-01-02T03:04:05")
 _INDENT = "    "
 
 
 @attrs.frozen
 class BusFlags:
-    """Reads what flags say, and gathers what is wrong with it.
+    """Converts the values of flags, and collects their mistakes.
 
     Example:
         >>> flags = BusFlags({"TRIOEVAL_BUS": "/runs/bus"})
@@ -54,33 +54,33 @@ class BusFlags:
     mistakes: list[str] = attrs.field(factory=list)
 
     def folder(self, flag: str | None) -> Path:
-        """The folder of the bus. A flag that is blank is a mistake: it means no other bus."""
+        """Return the folder of the bus. A blank flag is a mistake: the variable is not used instead."""
         named = flag if flag is not None else self.environ.get(BUS_VARIABLE)
         if flag is not None and not flag.strip():
             self.mistakes.append("--bus must not be blank")
         elif not (named and named.strip()):
-            self.mistakes.append(f"say which bus: --bus FOLDER (or {BUS_VARIABLE})")
+            self.mistakes.append(f"name the bus: --bus FOLDER (or {BUS_VARIABLE})")
         return Path(named or "")
 
     def text(self, flag: str, value: str) -> str:
-        """What a flag says in words."""
+        """Return a text value."""
         if not _is_text(value):
-            self.mistakes.append(f"{flag} must be text in UTF-8, got {value!a}")
+            self.mistakes.append(f"{flag} must be UTF-8 text, got {value!a}")
         return value
 
     def texts(self, flag: str, values: Sequence[str]) -> tuple[str, ...]:
-        """What a flag says that may be given several times; none of it blank."""
+        """Return the values of a repeatable flag; none of them may be blank."""
         if not all(value.strip() for value in values):
             self.mistakes.append(f"{flag} must not be blank")
         return tuple(self.text(flag, value) for value in values)
 
     def optional(self, flag: str, value: str | None, variable: str | None = None) -> str | None:
-        """What a flag, or else a variable, says; None where it is blank."""
+        """Return the value of a flag, or else of a variable; None if it is blank."""
         said = value if value is not None or variable is None else self.environ.get(variable)
         return self.text(flag, said) if said and said.strip() else None
 
     def types(self, flag: str, values: Sequence[str]) -> tuple[str, ...]:
-        """Types of messages."""
+        """Return message types."""
         for value in values:
             if not _WORD.fullmatch(value):
                 example = value.upper() if value.upper() in TYPES else TYPES[0]
@@ -90,45 +90,45 @@ class BusFlags:
         return tuple(values)
 
     def pairs(self, flag: str, values: Sequence[str]) -> Mapping[str, str]:
-        """What is said as KEY=VALUE."""
+        """Return KEY=VALUE pairs."""
         found: dict[str, str] = {}
         for value in values:
             key, equals, rest = self.text(flag, value).partition("=")
             if not equals or not key.strip():
                 self.mistakes.append(f"{flag} must be KEY=VALUE, got {value!a}")
             elif key in found:
-                self.mistakes.append(f"{flag} says {key!a} twice")
+                self.mistakes.append(f"{flag} has the key {key!a} twice")
             found[key] = rest
         return found
 
     def cursor(self, value: str | None) -> int | str | None:
-        """After which message to read: its number or id; None, the beginning, where it is blank."""
+        """Return the number or id of the message to read after; None, the beginning, if it is blank."""
         if value is None or not value.strip():
             return None
         is_number = value.isascii() and value.isdecimal() and len(value) <= _MOST_DIGITS
         return int(value) if is_number else self.text("--since", value)
 
     def check(self) -> None:
-        """Go on only where nothing is wrong.
+        """Refuse to continue if there are mistakes.
 
         Raises:
-            UsageError: With everything that is.
+            UsageError: With all mistakes.
         """
         if self.mistakes:
             raise UsageError("\n".join(self.mistakes))
 
 
 def is_wanted(message: Message, types: Collection[str]) -> bool:
-    """Whether a message is of one of the types; all are where none is named."""
+    """Return whether a message is of one of the types; without types all are."""
     return not types or message.draft.type in types
 
 
 def message_text(message: Message, *, as_json: bool) -> str:
-    """A message as it is printed, without a line end behind it.
+    """Return a message as it is printed, without a final line end.
 
-    JSON is one line of ASCII, whatever the terminal. Else the first line begins with number, time, type and
-    task, and each further one with blanks, so that no body looks like another message; characters that a
-    terminal might obey are blanks.
+    JSON is one line of ASCII, whatever the terminal. Otherwise the first line starts with number, time, type
+    and task, and each further one with blanks, so that no body looks like another message; control characters
+    are replaced by blanks.
     """
     if as_json:
         return json_module.dumps(message.json())
@@ -141,16 +141,16 @@ def message_text(message: Message, *, as_json: bool) -> str:
 
 
 def _plain(text: str) -> str:
-    # As `report.inert` does, which would import all of the reports: half a second for a line.
+    # Like `report.inert`, whose import would load all reports: half a second.
     return "".join(char if char.isprintable() else " " for char in text)
 
 
 def _is_text(value: str) -> bool:
-    # What the shell gave as other bytes has halves of characters in their place.
+    # Bytes of the shell that are not UTF-8 are represented by lone surrogates.
     return not any("\ud800" <= char <= "\udfff" for char in value)
 
 
-# `trioeval bus post`: a message from whatever can start a process.
+# `trioeval bus post`: posts a message from any program.
 
 
 PROJECT_VARIABLE = "TRIOEVAL_PROJECT"
@@ -191,31 +191,31 @@ def post(
     Parameters
     ----------
     text
-        What it says; `-`, or nothing, takes all of standard input. `--` before a text that looks like a flag.
+        The body; `-`, or nothing, reads it from standard input. Write `--` before a text like a flag.
     kind
-        Its type: INFO, WARNING, ERROR, PROGRESS, FACT, DECISION, QUESTION, ISSUE, or other capitals.
+        The message type: INFO, WARNING, ERROR, PROGRESS, FACT, DECISION, QUESTION, ISSUE, or other capitals.
     bus
-        The folder of the bus; TRIOEVAL_BUS if not given. It is made if it is not there.
+        The folder of the bus; default: TRIOEVAL_BUS. It is created if it does not exist.
     project
-        The run that it belongs to; TRIOEVAL_PROJECT if not given.
+        The id of the run; default: TRIOEVAL_PROJECT.
     task
-        The case that it is about; TRIOEVAL_CASE if not given.
+        The case of the message; default: TRIOEVAL_CASE.
     run
-        The attempt that it comes from; TRIOEVAL_RUN if not given.
+        The attempt that posts it; default: TRIOEVAL_RUN.
     issue
         The issue that it is about.
     parent
-        The id of a message that it answers; may be given several times.
+        The id of a message that it replies to; repeatable.
     link
-        A URL that it points at; may be given several times.
+        A URL; repeatable.
     meta
-        KEY=VALUE; may be given several times.
+        KEY=VALUE; repeatable.
     fsync
-        Write it through to the disk, whatever its type.
+        Flush the message to the disk, whatever its type.
     rotate_bytes
-        Begin the next file of the bus when this one has so many bytes.
+        Start the next file of the bus when this one reaches this size.
     keep_segments
-        Keep only so many files of the bus, the newest, when a next one is begun.
+        Keep only this number of newest files of the bus, when the next one is started.
     json
         Print the message as JSON.
     """
@@ -223,7 +223,7 @@ def post(
     folder = flags.folder(bus)
     project = flags.optional("--project", project, PROJECT_VARIABLE)
     if project is None:
-        flags.mistakes.append(f"say which run it belongs to: --project ID (or {PROJECT_VARIABLE})")
+        flags.mistakes.append(f"name the run of the message: --project ID (or {PROJECT_VARIABLE})")
     is_typed = text is not None and text != _STDIN
     drafted = partial(
         Draft,
@@ -233,8 +233,8 @@ def post(
         run_id=flags.optional("--run", run, RUN_VARIABLE),
         body=flags.text("TEXT", text or "") if is_typed else "",
         issue_id=flags.optional("--issue", issue),
-        parents=tuple(Parent(msg_id=name) for name in flags.texts("--parent", parent)),
-        links=tuple(Link(url=url) for url in flags.texts("--link", link)),
+        parents=tuple(MessageParent(msg_id=name) for name in flags.texts("--parent", parent)),
+        links=tuple(MessageLink(url=url) for url in flags.texts("--link", link)),
         meta=flags.pairs("--meta", meta),
     )
     flags.check()
@@ -257,13 +257,13 @@ def post(
 
 
 def _read_stdin() -> str:
-    """All of it; what is no text is marked, since a bus holds text.
+    """Read all of standard input; bytes that are not text are replaced, since a bus contains text.
 
     Raises:
-        UsageError: There is none, or it cannot be read.
+        UsageError: It is closed, or cannot be read.
     """
     if getattr(sys.stdin, "buffer", None) is None:
-        raise UsageError("say what to post: standard input is closed, and there is no TEXT")
+        raise UsageError("no TEXT is given, and standard input is closed")
     try:
         said = sys.stdin.buffer.read()
     except OSError as error:
@@ -271,9 +271,7 @@ def _read_stdin() -> str:
     try:
         return said.decode()
     except UnicodeDecodeError:
-        say(
-            "standard input is not UTF-8: each part that is no text stands as \N{REPLACEMENT CHARACTER}"
-        )
+        say("standard input is not UTF-8: invalid bytes are replaced by \N{REPLACEMENT CHARACTER}")
         return said.decode(errors="replace")
 
 
@@ -286,45 +284,45 @@ def read(
     kind: _Types = (),
     json: Switch = False,
 ) -> int:
-    """Print the messages that are there.
+    """Print the existing messages.
 
     Parameters
     ----------
     bus
-        The folder of the bus; TRIOEVAL_BUS if not given.
+        The folder of the bus; default: TRIOEVAL_BUS.
     since
-        Only messages after this one: its number or id.
+        Only messages after this number or id.
     last
-        Only the last so many.
+        Only this number of newest messages.
     kind
-        Only messages of this type; may be given several times.
+        Only messages of this type; repeatable.
     json
-        A line of JSON for each.
+        Print one line of JSON per message.
     """
     flags = BusFlags(os.environ)
     folder = flags.folder(bus)
     cursor = flags.cursor(since)
     wanted = flags.types("--type", kind)
-    # That of the environment need not be there yet: then nobody has posted anything.
+    # The folder of the environment need not exist yet: then nothing was posted.
     if bus is not None and bus.strip() and not folder.is_dir():
         flags.mistakes.append(f"--bus {bus}: the folder does not exist")
     flags.check()
     if last is not None and cursor is None and not wanted:
-        parts: Iterable[Reading] = [last_messages(folder, last)]
+        parts: Iterable[BusReading] = [last_messages(folder, last)]
     else:
         parts = read_parts(folder, since=cursor)
     found = (message for message in _messages(parts) if is_wanted(message, wanted))
     for message in found if last is None else deque(found, maxlen=last):
         if not show(message_text(message, as_json=json)):
-            break  # nobody reads on
+            break  # the reader has closed the pipe
     return Exit.OK
 
 
-def _messages(parts: Iterable[Reading]) -> Iterator[Message]:
-    """All messages, one by one; tells what is none."""
+def _messages(parts: Iterable[BusReading]) -> Iterator[Message]:
+    """Yield all messages; report corrupt parts."""
     for part in parts:
         for damage in part.corrupt:
-            say(f"{damage.file}: bytes {damage.start} to {damage.end} are no message, and left out")
+            say(f"{damage.file}: bytes {damage.start} to {damage.end} are not a message; skipped")
         yield from part.messages
 
 
@@ -339,22 +337,22 @@ def follow(
     json: Switch = False,
     interrupts: _Injected,
 ) -> int:
-    """Print the messages that are there, and then each as it comes, until interrupted.
+    """Print the existing messages, and then each new one, until interrupted.
 
     Parameters
     ----------
     bus
-        The folder of the bus, which need not be there yet; TRIOEVAL_BUS if not given.
+        The folder of the bus, which need not exist yet; default: TRIOEVAL_BUS.
     since
-        Only messages after this one: its number or id.
+        Only messages after this number or id.
     kind
-        Only messages of this type; may be given several times.
+        Only messages of this type; repeatable.
     until
-        End behind the first message of this type; may be given several times.
+        Exit after the first message of this type; repeatable.
     timeout
-        End after so many seconds; 0 for no limit.
+        Exit after this number of seconds; 0 for no limit.
     json
-        A line of JSON for each.
+        Print one line of JSON per message.
     """
     flags = BusFlags(os.environ)
     folder = flags.folder(bus)
@@ -364,7 +362,7 @@ def follow(
     flags.check()
 
     async def print_messages() -> None:
-        """Until one is the last, or nobody reads them any more."""
+        """Print messages until the last one, or until the reader has closed the pipe."""
         async for message in follow_bus(folder, since=cursor):
             is_read = not is_wanted(message, kind) or await show_in_time(
                 message_text(message, as_json=json)
@@ -377,7 +375,7 @@ def follow(
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_notice_leaving, nursery.cancel_scope)
                 await print_messages()
-                nursery.cancel_scope.cancel("over")
+                nursery.cancel_scope.cancel("the last message is printed")
             return Exit.OK
         return None
 
@@ -393,7 +391,7 @@ def follow(
 
 
 async def _notice_leaving(scope: trio.CancelScope) -> None:
-    """End it when nobody reads any more, also where nothing comes that could be printed."""
-    while has_reader(sys.stdout):  # noqa: ASYNC110 - a pipe wakes nobody for that
+    """Cancel a scope when the reader has closed the pipe, also if there is nothing to print."""
+    while has_reader(sys.stdout):  # noqa: ASYNC110 - the closing of a pipe sends no notification
         await trio.sleep(POLL)
-    scope.cancel("nobody reads")
+    scope.cancel("the reader has closed the pipe")

@@ -189,4 +189,5 @@ def _write_page(
 
 def _records(reader: Reader, run: RunFacts) -> Iterator[RowRecord]:
     for task in run.tasks:
-        yield from map(RowRecord.of, reader.records(run, task))
+        for index, found in reader.numbered(run, task):
+            yield RowRecord.of(found, index=index)

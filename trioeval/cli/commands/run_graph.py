@@ -1,5 +1,5 @@
 # Apart from `cli.commands.runs`: loaded when it is used.
-"""`trioeval runs --graph`: what of a stored run waits for what, and how it stands."""
+"""`trioeval runs --graph`: the dependencies and the state of a stored run."""
 
 import json
 import os
@@ -23,7 +23,7 @@ def show_graph(db: Path | None, run: str, *, form: Form, as_json: bool) -> int:
     """Draw a run.
 
     Raises:
-        UsageError: There is no such run.
+        UsageError: The run does not exist.
         StoreError: The database cannot be read.
     """
     with open_runs(db, read_environment(os.environ)) as reader:
@@ -43,18 +43,18 @@ def show_graph(db: Path | None, run: str, *, form: Form, as_json: bool) -> int:
 
 @attrs.frozen
 class _Stored:
-    """What is there of a run."""
+    """The stored state of a run."""
 
     reader: Reader
     facts: RunFacts
 
     @property
     def missing(self) -> State:
-        """How rows stand that are not there, and never began."""
+        """The state of rows that are not stored and never started."""
         return "waiting" if self.facts.state == "running" else "not run"
 
     def rows(self, head: Head) -> Mapping[int, State]:
-        """How the rows of a task stand that are there, or have begun."""
+        """Return the states of a task's rows that are stored, or have started."""
         goes_on = self.facts.state == "running"
         begun = {index for index, _ in self.reader.begun(self.facts, head.task)}
         working = self.reader.working(self.facts, head.task) if head.cases else ()
@@ -63,21 +63,21 @@ class _Stored:
             verdict = Status.PASS if row.passed else Status.FAIL
             status = verdict if row.has_verdict else Status.ERROR
             states[row.index] = state_of(row.outcome, status)
-        # One that is tried again has a row.
+        # A row that is being run again is stored already.
         return states | dict.fromkeys(working, "running" if goes_on else "interrupted")
 
     def states(self, head: Head) -> Mapping[str, int]:
-        """How the rows of a task stand, by how many they are."""
+        """Return the number of rows of a task by state."""
         if head.dataset_folder is not None:
             found = self.reader.datasets(self.facts).get(head.task)
             return {"rows written": found.written} if found else {self.missing: 1}
         states: Counter[str] = Counter(self.rows(head).values())
         size = self.facts.sizes[self.facts.tasks.index(head.task)]
-        # Of how many rows it is made may only be known when its turn comes.
+        # The number of rows may be unknown until the task starts.
         lack = (0 if states else 1) if size is None else size - states.total()
         states[self.missing] += max(0, lack)
         return states
 
     def cases(self, head: Head) -> tuple[Node, ...]:
-        """The cases of a task of agents."""
+        """Return the cases of a task of type `agent`."""
         return case_nodes(head, self.rows(head), self.missing) if head.cases else ()

@@ -1,4 +1,4 @@
-"""`trioeval runs --queue`: the line in which cases of agents wait for their turn."""
+"""`trioeval runs --queue`: the queue in which cases of agents wait for their turn."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from trioeval.store.planner.queue import read_queue, set_line_limit
 
 
 def show_queue(db: Path | None, *, as_json: bool) -> int:
-    """List the line, by order.
+    """List the queue, in order.
 
     Raises:
         UsageError: There is no database of runs.
@@ -24,36 +24,36 @@ def show_queue(db: Path | None, *, as_json: bool) -> int:
     problems: list[str] = []
     found = read_queue(path, warn=problems.append)
     for problem in problems:
-        say(f"warning: {path}: {problem}; it does not begin until it is written anew")
+        say(f"warning: {path}: {problem}; it does not start until it is submitted again")
     if as_json:
         show(json.dumps([queued_json(one) for one in found], indent=2))
     elif found:
         draw(queue_table(found), sys.stdout)
     elif not problems:
-        say("nothing stands in the line; only suites that set maxConcurrentRootTasks use it")
+        say("the queue is empty; only suites with maxConcurrentRootTasks use it")
     return Exit.OK
 
 
 def cancel_case(db: Path | None, name: str) -> int:
-    """Mark a case that waits as cancelled, so that it leaves the line and its agent is not started.
+    """Mark a waiting case as cancelled, so that it leaves the queue and its agent is not started.
 
     Raises:
-        UsageError: There is no such case, or it does not wait.
+        UsageError: The case is not in the queue, or it is running.
         AgentError: Its folder cannot be written to.
         StoreError: The database cannot be read.
     """
     path = _existing(db)
     named = [one for one in read_queue(path) if name in (one.submission.id, str(one.order))]
     if not named:
-        raise UsageError(f"{name}: no such case stands in the line; see trioeval runs --queue")
+        raise UsageError(f"{name}: not in the queue; see trioeval runs --queue")
     (entry,) = named
     if entry.state == "running":
-        raise UsageError(f"{name}: it runs already; only a case that waits can be cancelled so")
+        raise UsageError(f"{name}: already running; only a waiting case can be cancelled")
     submission = entry.submission
     task, _, room = submission.task.rpartition("/")
     folder = agents_folder(path, submission.run) / task_folder(task or None) / room
     try:
-        (folder / ABOUT).stat()  # who waits has made it
+        (folder / ABOUT).stat()  # created by the waiting case
         CaseFiles(folder).cancelled.touch()
     except OSError as error:
         raise AgentError(f"{folder}: the case cannot be cancelled: {error}") from error
@@ -71,7 +71,9 @@ def limit_line(db: Path | None, most: int) -> int:
     path = _existing(db)
     set_line_limit(path, most)
     say(
-        f"{most} cases run at once from now on" if most else "suites say how many cases run at once"
+        f"{most} {'case' if most == 1 else 'cases'} may run at once from now on"
+        if most
+        else "the suites' settings apply to the number of cases at once"
     )
     return Exit.OK
 
@@ -79,5 +81,5 @@ def limit_line(db: Path | None, most: int) -> int:
 def _existing(db: Path | None) -> Path:
     path = database_path(db, read_environment(os.environ))
     if not path.exists():
-        raise UsageError(f"{path}: there is no database of runs here; --db PATH names another one")
+        raise UsageError(f"{path}: no database of runs; use --db PATH for another one")
     return path

@@ -30,11 +30,12 @@ from trioeval.report.columns import (
     rows_view,
     shown_path,
 )
+from trioeval.report.counts import RowNumbers, counted
 from trioeval.report.question_eval import Ended, run_sentence, sentence
 from trioeval.report.row_view import calls_view
 from trioeval.report.run_list import run_line
-from trioeval.report.summary import Took, failures_view, took_lines, unfinished_line
-from trioeval.report.tables import Failures, FirstRows, columns_table, rows_table
+from trioeval.report.summary import Took, failures_view, not_graded_line, not_run_line, took_lines
+from trioeval.report.tables import UNFINISHED, Failures, FirstRows, columns_table, rows_table
 from trioeval.run import Status
 from trioeval.store import DatasetFacts, NeverBegan, Reader, RunFacts
 
@@ -220,39 +221,37 @@ def show_run(
         facts = reader.run(run)
         show(run_line(facts))
         shown: list[Ended] = []
-        missing = 0
+        not_run: list[str] = []
         for head in map(Head.read, reader.heads(facts)):
             if task is not None and head.task != _task(facts, task):
                 continue
             if head.dataset_folder is not None:
                 show_dataset(reader, facts, head, rows)
             else:
-                shown.append(_show_task(reader, facts, head, limit, failed=failed, db=db))
-                missing += _missing(facts, *shown[-1])
+                ended, left = _show_task(reader, facts, head, limit, failed=failed, db=db)
+                shown.append(ended)
+                not_run += [] if left is None else [left]
         if (line := run_sentence(shown)) is not None:
             show(line)
         totals = [one for _, one in shown]
         took = Took.of(facts.duration_ms / 1000, totals, reader.activity(facts), OWN_LANES)
         for line in took_lines(took) if task is None else ():
             show(line)
-        if (left := unfinished_line(totals, missing)) is not None:
-            show(left)
+        for line in filter(None, (not_graded_line(totals), *not_run)):
+            show(line)
     return Exit.OK
-
-
-def _missing(facts: RunFacts, head: Head, totals: Totals) -> int:
-    """Return the number of a task's rows that are not stored."""
-    size = facts.sizes[facts.tasks.index(head.task)]
-    return max(0, (size or 0) - totals.rows)
 
 
 def _show_task(
     reader: Reader, facts: RunFacts, head: Head, limit: int, *, failed: bool, db: Path | None
-) -> Ended:
+) -> tuple[Ended, str | None]:
+    """Show a task, and return how it ended and the line about its rows that were not run."""
     rows, totals = FirstRows(_CELL, limit), Totals.of(head.columns, cluster=head.cluster)
     failures = Failures(_FAILURES)
+    recorded = RowNumbers()
     for index, found in reader.numbered(facts, head.task):
-        record = RowRecord.of(found)
+        record = RowRecord.of(found, index=index)
+        recorded.add(index)
         totals.add(record)
         failures.add(index, record)
         if not failed or record.status is not Status.PASS:
@@ -261,33 +260,43 @@ def _show_task(
     add_never_began(totals, never_began)
     if head.task is not None:
         show(f"task {inert(head.task, 60)}")
-    if rows.names:
-        draw(rows_table(head.columns, rows), sys.stdout)
-        if rows.hidden:
-            show(f"… and {rows.hidden} more rows; --limit N shows more of them")
-    elif failed:
-        show("every row passed" if totals.rows else "no rows")
+    _show_first(head, rows, totals, failed=failed)
     for line in _range_lines(never_began):
         show(line)
-    command = partial(
-        RunStorage(database=reader.path, named=db is not None).show, facts.id, head.task
-    )
+    storage = RunStorage(database=reader.path, named=db is not None)
+    command = partial(storage.show, facts.id, head.task)
     if (view := failures_view(head.columns, failures, command)) is not None:
         draw(view, sys.stdout)
     draw(columns_table(head.columns, totals), sys.stdout)
     if (summary := sentence(head, totals)) is not None:
         show(summary)
-    return head, totals
+    blocked = [one.rows for one in never_began if one.outcome not in UNFINISHED]
+    for unrecorded in recorded.gaps(facts.sizes[facts.tasks.index(head.task)] or 0, blocked):
+        failures.not_run.add_range(unrecorded)
+    resume = None if facts.state == "running" else storage.resume(facts.id)
+    return (head, totals), not_run_line(failures.not_run, head.task, resume)
+
+
+def _show_first(head: Head, rows: FirstRows, totals: Totals, *, failed: bool) -> None:
+    if rows.names:
+        draw(rows_table(head.columns, rows), sys.stdout)
+        if rows.hidden:
+            more = counted(rows.hidden, "more row", "more rows")
+            show(f"… and {more}; --limit N shows more of them")
+    elif failed:
+        passed = totals.rows and totals.count(Status.PASS) == totals.rows
+        show("every row passed" if passed else "no rows")
 
 
 def _range_lines(never_began: Sequence[NeverBegan]) -> Iterator[str]:
     """Yield the ranges of rows that were not run and have no records, with reasons."""
+    never_began = [one for one in never_began if one.outcome not in UNFINISHED]
     for one in never_began[:_RANGES]:
         why = inert(one.error or one.outcome, _REASON)
         yield f"rows {one.rows.start} to {one.rows.stop - 1}: {why}"
     if len(never_began) > _RANGES:
         more = sum(len(one.rows) for one in never_began[_RANGES:])
-        yield f"and {more} more rows that were not run"
+        yield f"and {counted(more, 'more row', 'more rows')} that were not run"
 
 
 def show_row(db: Path | None, run: str, index: int, *, task: str | None) -> int:
@@ -323,7 +332,7 @@ def show_row(db: Path | None, run: str, index: int, *, task: str | None) -> int:
                 + _begun(agents_folder(reader.path, facts.id), head, index)
             )
         calls = reader.calls(facts, named, index)
-    draw(row_view(RowRecord.of(record), calls, Path.cwd()), sys.stdout)
+    draw(row_view(RowRecord.of(record, index=index), calls, Path.cwd()), sys.stdout)
     return Exit.OK
 
 

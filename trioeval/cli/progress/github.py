@@ -11,6 +11,7 @@ from trioeval.cli.progress.plain import PlainProgress
 from trioeval.cli.progress.progress import Progress
 from trioeval.cli.progress.streams import say_beneath
 from trioeval.inert import inert
+from trioeval.report.counts import counted
 from trioeval.report.formats.markdown import workflow_command
 from trioeval.report.records import RowRecord
 from trioeval.report.run_state import RunState
@@ -59,15 +60,15 @@ class GithubProgress(Progress):
         for annotation in self._annotations:
             say_beneath(annotation)
         if (hidden := self._bad - len(self._annotations)) > 0:
-            told = f"{hidden} more rows did not pass; the summary of the job and -o tell of them"
+            rows = counted(hidden, "more row", "more rows")
+            told = f"{rows} did not pass; see the summary of the job, or write them with -o"
             say_beneath(workflow_command("notice", told, {"title": "trioeval"}))
 
     def _annotation(self, record: RowRecord) -> str:
         named, test = inert(record.provider, _NAME), inert(record.name, _NAME)
-        title = f"{record.status.name} {named}, test {record.test_idx}" + (
-            f": {test}" if test else ""
-        )
-        reason = inert(record.error or "no reason is told", _REASON)
+        of = f" ({test})" if test else ""
+        title = f"{record.status.name} {named}, row {record.number}{of}"
+        reason = inert(record.error or "no reason given", _REASON)
         return workflow_command("error", reason, {"file": self._file(), "title": title})
 
     def _file(self) -> str | None:

@@ -31,6 +31,7 @@ class JsonProgress(Progress):
             "promptIdx": record.prompt_idx,
             "status": record.status.value,
             "score": record.score,
+            "row": record.number,
         }
         self._rows.append(json_line(fact))
 

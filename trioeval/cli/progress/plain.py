@@ -17,6 +17,7 @@ from trioeval.cli.progress.table import (
 )
 from trioeval.cli.terminal import say
 from trioeval.inert import inert
+from trioeval.report.counts import counted
 from trioeval.report.run_state import LaneState, RunState
 from trioeval.report.text import cut_middle
 
@@ -48,7 +49,7 @@ def plain_line(state: RunState, more: Iterable[str] = ()) -> str:
     told = [", ".join(_run(state))]
     told += [_lane(lane, is_one=len(lanes) == 1) for lane in lanes if lane in busy]
     if hidden := len(lanes) - len(busy):
-        told.append(f"{hidden} more lanes")
+        told.append(counted(hidden, "more lane"))
     return "; ".join([*told, *(line.strip() for line in more)])
 
 
@@ -59,6 +60,8 @@ def _run(state: RunState) -> Iterator[str]:
         yield f"{state.done}/{state.total} rows"
     if (passed := pass_rate(state)) is not None:
         yield f"{passed} passed"
+    if state.not_graded:
+        yield f"{state.not_graded} not graded"
     yield clock(state.elapsed_s)
     if state.eta_s is not None and state.total:
         yield f"{clock(state.eta_s)} left"

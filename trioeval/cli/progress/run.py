@@ -19,8 +19,10 @@ from trioeval.columns.makers.base import OWN_LANES
 from trioeval.columns.model import ColumnsSettings
 from trioeval.evaluation.journal import KeptRows
 from trioeval.kernel import Event, Lanes
+from trioeval.providers.programs.entries import AGENT_RUNS
 from trioeval.report.activity import Activity, Pace, all_left_s
 from trioeval.report.records import RowRecord
+from trioeval.report.row import is_graded
 from trioeval.report.run_metrics import RunMetrics
 from trioeval.report.run_state import LaneState, RunState, lane_states
 from trioeval.run import PreparedSuite, PreparedTask, Row, Status
@@ -41,6 +43,8 @@ class Picture:
     stopping: Callable[[], bool]
     """Whether no more rows are started."""
     counts: Counter[Status] = attrs.field(factory=Counter)
+    not_graded: int = 0
+    """Rows that succeeded and have no assertion; `counts` has them as passed."""
     _paces: dict[str, Pace] = attrs.field(factory=dict)
     """How rows come, by lane."""
 
@@ -49,14 +53,16 @@ class Picture:
         for lane, count in rows.items():
             self._pace(lane).expected += count
 
-    def add(self, status: Status, lane: str) -> None:
-        """Take note of a row that is over, and was asked of a lane."""
+    def add(self, status: Status, lane: str, *, is_graded: bool = True) -> None:
+        """Count a finished row of a lane."""
         self.counts[status] += 1
+        self.not_graded += not is_graded
         self._pace(lane).add(trio.current_time())
 
-    def add_kept(self, status: Status) -> None:
-        """Take note of a row that was there already, and whose turn it is."""
+    def add_kept(self, status: Status, *, is_graded: bool = True) -> None:
+        """Count a row of an earlier execution, when its turn comes."""
         self.counts[status] += 1
+        self.not_graded += not is_graded
 
     def state(self) -> RunState:
         """The picture of this moment. Inside of `trio.run`; not a checkpoint."""
@@ -71,7 +77,8 @@ class Picture:
             total=self.total,
             done=self.counts.total() + kept,
             kept=kept,
-            passed=passed,
+            passed=passed - self.not_graded,
+            not_graded=self.not_graded,
             failed=failed,
             errors=errors,
             not_run=not_run,
@@ -120,7 +127,11 @@ class Watching:
         return Picture(
             total=self.prepared.size,
             lanes=self.lanes,
-            activity=Activity(trio.current_time(), limit_of=partial(_limit, self.lanes)),
+            activity=Activity(
+                trio.current_time(),
+                limit_of=partial(_limit, self.lanes),
+                labels=lane_labels(self.prepared),
+            ),
             kept=lambda: self.collector.kept_left,
             stopping=self.stopping,
         )
@@ -163,11 +174,11 @@ class Watching:
 
     def row_is_over(self, row: Row) -> None:
         """Take note of a row, which need not be the next one that is told of."""
-        self.picture.add(row.status, row.lane)
+        self.picture.add(row.status, row.lane, is_graded=is_graded(row))
 
     def _add(self, record: RowRecord, is_kept: bool) -> None:  # noqa: FBT001 - as it is called
         if is_kept:
-            self.picture.add_kept(record.status)
+            self.picture.add_kept(record.status, is_graded=record.is_graded)
         self.progress.add(record)
 
     def _expect(self, part: PreparedTask) -> None:
@@ -186,6 +197,25 @@ def _rows_of_lanes(prepared: PreparedSuite, kept: KeptRows) -> Mapping[str, int]
     if len(used) == 1:  # as in most suites; to look at each step takes some microseconds
         return {used.pop(): len(steps) - len(kept)}
     return Counter(lanes[step.provider_index] for step in steps if step.index not in kept)
+
+
+def lane_labels(prepared: PreparedSuite) -> Mapping[str, str]:
+    """The label of each lane that has a labelled provider; of a lane with several, all of their names.
+
+    A lane that the suite names itself has no label.
+    """
+    names: dict[str, dict[str, None]] = {}
+    labelled: set[str] = set()
+    for part in prepared.parts:
+        providers, lanes = part.prepared.steps.providers, part.prepared.lane_names
+        for entry, lane in zip(providers, lanes, strict=False):  # lanes of judges follow
+            is_named = isinstance(entry.lane, str) or (entry.lane is not None and entry.lane.key)
+            if is_named or lane == AGENT_RUNS:
+                continue
+            names.setdefault(lane, {})[entry.label or entry.id] = None
+            if entry.label is not None:
+                labelled.add(lane)
+    return {lane: ", ".join(names[lane]) for lane in names if lane in labelled}
 
 
 def _limit(lanes: Lanes, name: str) -> int | None:

@@ -9,6 +9,7 @@ from rich.cells import cell_len, set_cell_size
 from trioeval.inert import inert
 from trioeval.kernel import Why
 from trioeval.report.activity import WAIT_WORDS, lane_names
+from trioeval.report.counts import counted, money
 from trioeval.report.run_state import LaneState, RunState
 from trioeval.report.text import cut_middle
 from trioeval.report.totals import percent
@@ -49,14 +50,14 @@ def clock(seconds: float) -> str:
 
 
 def pass_rate(state: RunState) -> str | None:
-    """How many of the rows that are counted passed, as `98.0 %`; None of none."""
-    counted = state.passed + state.failed + state.errors
-    return f"{percent(state.passed, counted)} %" if counted else None
+    """The share of the graded rows that passed, as `98.0 %`; None of no rows."""
+    rated = state.passed + state.failed + state.errors
+    return f"{percent(state.passed, rated)} % of {rated}" if rated else None
 
 
 def in_flight(lane: LaneState) -> str:
     """Calls in flight, and how many there may be: as `4/8`, or `2/3 of 8` while they may be fewer."""
-    of = "" if lane.limit == lane.width else f" of {lane.width}"
+    of = "" if lane.limit == lane.max_concurrency else f" of {lane.max_concurrency}"
     return f"{lane.in_flight}/{lane.limit}{of}"
 
 
@@ -90,8 +91,9 @@ def by_business(lane: LaneState) -> tuple[int, int, int]:
 
 
 def named(lanes: Sequence[LaneState]) -> Sequence[LaneState]:
-    """The lanes with the names that people call them by."""
-    names = lane_names(lane.name for lane in lanes)
+    """The lanes with short names: the labels of their providers, or unique parts of their keys."""
+    labels = {lane.name: lane.label for lane in lanes if lane.label is not None}
+    names = lane_names((lane.name for lane in lanes), labels)
     return [attrs.evolve(lane, name=names[lane.name]) for lane in lanes]
 
 
@@ -155,14 +157,15 @@ def _counts(state: RunState, width: int) -> Line:
         facts = [(f"{passed} pass", "bold")]
         facts += [(f"{state.passed} passed", "green")]
         facts += [(f"{state.failed} failed", "red" if state.failed else "dim")]
-        facts += [(f"{state.errors} errors", "bold yellow" if state.errors else "dim")]
-        facts += [(f"{state.not_run} not run", "dim")] if state.not_run else []
+        facts += [(counted(state.errors, "error"), "bold yellow" if state.errors else "dim")]
+    facts += [(f"{state.not_graded} not graded", "cyan")] if state.not_graded else []
+    facts += [(f"{state.not_run} not run", "dim")] if state.not_run else []
     if state.kept:
-        facts += [(f"{state.kept} there already", "")]
+        facts += [(f"{state.kept} kept", "")]
     if state.tokens:
         facts += [(f"{compact(state.tokens)} tokens", "")]
     if state.cost:
-        facts += [(f"{state.cost:.4f} US dollars", "")]
+        facts += [(money(state.cost), "")]
     return _fitting(facts, width)
 
 
@@ -197,7 +200,7 @@ _QUEUED = _Column("queued", lambda lane: str(lane.queued), 6)
 _RPM = _Column("rpm", lambda lane: rate(lane.used_rpm, lane.rpm), 3)
 _TPM = _Column("tpm", lambda lane: rate(lane.used_tpm, lane.tpm), 3)
 _TOKENS = _Column("tokens", lambda lane: compact(lane.tokens), 6)
-_COST = _Column("US$", lambda lane: f"{lane.cost:.4f}", 3)
+_COST = _Column("cost", lambda lane: money(lane.cost), 3)
 _ROWS = _Column("rows", lambda lane: f"{lane.done}/{lane.rows}" if lane.rows else "", 3)
 _LEFT = _Column("left", left, 4)
 _WAITING = _Column("waiting", wait_words, 10, is_number=False)
@@ -220,7 +223,7 @@ def _lanes(lanes: Sequence[LaneState], width: int, height: int) -> Iterator[Line
         yield from _table(shown, _columns(shown), width)
     if hidden := len(lanes) - len(shown):
         flying = sum(lane.in_flight for lane in lanes) - sum(lane.in_flight for lane in shown)
-        told = f"{hidden} more lanes" if shown else f"{hidden} lanes"
+        told = counted(hidden, "more lane" if shown else "lane")
         yield [(_cut(f"{told}, {flying} in flight", width), "dim")]
 
 

@@ -33,6 +33,7 @@ from trioeval.inert import inert
 from trioeval.question_eval.answer import QuestionEvent
 from trioeval.question_eval.result import OUTCOMES
 from trioeval.report.columns import failure_line
+from trioeval.report.counts import counted
 
 TaskEvent: TypeAlias = QuestionEvent | DatasetEvent | AgentEvent
 
@@ -171,8 +172,11 @@ class _Dataset:
     def line(self) -> str | None:
         if self.is_over:
             return None
-        of = "" if self.wanted is None else f"/{self.wanted}"
-        facts = [f"{self.written}{of} rows written", f"{len(self.open_groups)} open groups"]
+        if self.wanted is None:
+            facts = [f"{counted(self.written, 'row')} written"]
+        else:
+            facts = [f"{self.written}/{self.wanted} rows written"]
+        facts += [counted(len(self.open_groups), "open group")]
         facts += [f"{self.dropped} dropped"] if self.dropped else []
         facts += [] if self.processor is None else [f"processor {inert(self.processor, _NAME)}"]
         return ", ".join(facts)

@@ -38,15 +38,16 @@ from trioeval.evaluation.task_run import Observers, RowOf
 from trioeval.inert import inert
 from trioeval.kernel import Event, Observer
 from trioeval.kernel.events import guarded
-from trioeval.limits.backend import Quota
+from trioeval.limits.backend import SharedLimits
 from trioeval.providers import Recorder
 from trioeval.providers.secrets import hide_in
 from trioeval.report import Results, RunInfo
 from trioeval.report.activity import Activity
 from trioeval.report.columns import trouble, was_cut_short
+from trioeval.report.counts import counted
 from trioeval.report.run_metrics import RunMetrics, log_events
 from trioeval.run import PreparedSuite, Row, RowsNotRun, Status, make_lanes, run_suite
-from trioeval.run.shared_limits import open_suite_quota
+from trioeval.run.shared_limits import open_suite_limits
 from trioeval.store import RunStart, StoredRun
 from trioeval.store.cache.cache import Cache
 from trioeval.store.database import DamagedError
@@ -131,7 +132,7 @@ class Execution:
         Raises:
             StoreError: The run cannot be stored, or is running elsewhere; no provider was called.
             OutputError: A result file cannot be created; no provider was called.
-            QuotaError: The backend of the shared limits is unreachable; no provider was called.
+            LimitError: The backend of the shared limits is unreachable; no provider was called.
             UsageError: Metrics cannot be served; no provider was called.
         """
         metrics = RunMetrics(trio.current_time())
@@ -140,8 +141,8 @@ class Execution:
             open_storage(self.storage, self.stopping.store_failed, self._warn) as (store, cache),
             AsyncExitStack() as sharing,
         ):
-            quota = await sharing.enter_async_context(
-                open_suite_quota(self.prepared, warn=self._warn)
+            limits = await sharing.enter_async_context(
+                open_suite_limits(self.prepared, warn=self._warn)
             )
             agents = await agent_terms(
                 self.prepared,
@@ -169,7 +170,7 @@ class Execution:
                     cache,
                     run,
                     collector,
-                    quota,
+                    limits,
                     agents=agents,
                     metrics=metrics,
                     telemetry=telemetry,
@@ -186,14 +187,16 @@ class Execution:
                     say(error)
             left_out = sum(one.unlisted for one in collector.results(info))
             if left_out and self.flags.output.output:
-                say(f"-o: {left_out} rows that were not run are counted and not listed")
+                rows = counted(left_out, "row")
+                say(f"-o: {rows} not run: counted, and not listed in the files")
             # Its last warnings are printed before the line about the end of the run.
             await sharing.aclose()
             add_step_summary(self.environ, collector.results(info), self._warn)
             if not self.flags.output.quiet:
                 with self.progress.results():
                     command = partial(self.storage.show, run.id)
-                    unshown = show_results(collector, info, command)
+                    resume = self._resume(run, collector)
+                    unshown = show_results(collector, info, command, resume)
                 if unshown is not None:
                     say(unshown)
                     unwritten.append(unshown)
@@ -226,13 +229,13 @@ class Execution:
         cache: Cache | None,
         run: StoredRun,
         collector: Collector,
-        quota: Quota | None,
+        limits: SharedLimits | None,
         *,
         agents: AgentTerms,
         metrics: RunMetrics,
         telemetry: "Telemetry | None",
     ) -> None:
-        lanes = make_lanes(self.prepared, quota=quota)
+        lanes = make_lanes(self.prepared, limits=limits)
         watching = Watching(
             prepared=self.prepared,
             lanes=lanes,

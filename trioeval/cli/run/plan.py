@@ -21,15 +21,15 @@ from trioeval.columns.types import producers_of
 from trioeval.grading.judge_calls import Count
 from trioeval.inert import inert
 from trioeval.kernel import LaneSpec
-from trioeval.limits.model import Limit, QuotaKey
+from trioeval.limits.model import Limit, LimitKey
 from trioeval.providers.metering import most_money
 from trioeval.providers.programs.entries import AGENT_RUNS
 from trioeval.report.columns import shown_path
 from trioeval.run import PreparedSuite, PreparedTask
 from trioeval.run.judge_plan import planned_judging
 from trioeval.suite.limit_form import known_limits
-from trioeval.suite.model import EvaluateOptions, QuotaSettings, RunLimits
-from trioeval.suite.sizes import TooManyRowsError, stretch_sizes
+from trioeval.suite.model import EvaluateOptions, LimitsSettings, RunLimits
+from trioeval.suite.sizes import TooManyRowsError, list_notes, stretch_sizes
 
 # The lines of agent tasks.
 
@@ -169,17 +169,17 @@ _UNITS = {"requests": "requests", "tokens": "tokens", "cost_micro": "millionths 
 """The unit names of limits that are not held, by unit."""
 
 
-def counted_against(keys: Sequence[QuotaKey]) -> str:
+def counted_against(keys: Sequence[LimitKey]) -> str:
     """Return the shared limits of a lane as text, which is empty if there are none.
 
     Example:
-        >>> counted_against([QuotaKey(key="m:rpm", unit="requests")])
+        >>> counted_against([LimitKey(key="m:rpm", unit="requests")])
         ', counts against m:rpm'
     """
     return f", counts against {', '.join(inert(one.key, _KEY) for one in keys)}" if keys else ""
 
 
-def limit_lines(settings: QuotaSettings, lanes: Mapping[str, Sequence[QuotaKey]]) -> Iterator[str]:
+def limit_lines(settings: LimitsSettings, lanes: Mapping[str, Sequence[LimitKey]]) -> Iterator[str]:
     """Yield a line for each shared limit of a lane."""
     uses = {use.key: use for keys in lanes.values() for use in keys}
     known = (known_limits(settings) if settings.backend == "memory" else None) or {}
@@ -194,14 +194,14 @@ def limit_lines(settings: QuotaSettings, lanes: Mapping[str, Sequence[QuotaKey]]
 
 
 def limit_seconds(
-    settings: QuotaSettings, lanes: Mapping[str, Sequence[QuotaKey]], calls: Mapping[str, int]
+    settings: LimitsSettings, lanes: Mapping[str, Sequence[LimitKey]], calls: Mapping[str, int]
 ) -> Iterator[float]:
     """Yield the minimum duration of a run's calls for each limit in memory, from their number alone.
 
     Example:
         >>> limit = Limit(key="m:rpm", kind="rolling", capacity=2, window=60.0)
-        >>> settings = QuotaSettings(limits=(limit,))
-        >>> use = QuotaKey(key="m:rpm", unit="requests")
+        >>> settings = LimitsSettings(limits=(limit,))
+        >>> use = LimitKey(key="m:rpm", unit="requests")
         >>> list(limit_seconds(settings, {"a": [use], "b": [use]}, {"a": 3, "b": 2}))
         [120.0]
     """
@@ -216,7 +216,7 @@ def limit_seconds(
             yield math.floor((count - 1) / limit.capacity) * limit.window
 
 
-def _words(limit: Limit, use: QuotaKey) -> str:
+def _words(limit: Limit, use: LimitKey) -> str:
     if limit.kind == "concurrency":
         return f"{limit.capacity} at once"
     what = f"{limit.capacity} {_UNITS.get(use.unit, 'calls')}"
@@ -248,6 +248,7 @@ def plan_lines(prepared: PreparedSuite) -> Iterator[str]:
             yield from dataset_lines(part, settings, cells)
             continue
         yield from _part_lines(part, rows, wanted)
+        yield from (f"  {inert(note, 200)}" for note in list_notes(part.prepared.steps))
         if isinstance(settings, AgentSettings):
             yield from agent_lines(part, settings)
         if part.settle is not None:
@@ -255,24 +256,24 @@ def plan_lines(prepared: PreparedSuite) -> Iterator[str]:
         for name, count in planned_judging(part.prepared).items():
             judging[name] = judging.get(name, Count()) + count
     seconds, calls = [], Counter[str]()
-    quotas = prepared.lane_quotas if prepared.suite.quota is not None else {}
+    limits = prepared.lane_limits if prepared.suite.limits is not None else {}
     for spec in prepared.lane_specs:
         judged = judging.get(spec.name, Count())
         calls[spec.name] = rows[spec.name] + cells[spec.name] + judged.usual
         if calls[spec.name]:
             work = f"{_calls(rows[spec.name], judged, cells[spec.name])}, {_limits(spec)}"
-            shared = counted_against(quotas.get(spec.name, ()))
+            shared = counted_against(limits.get(spec.name, ()))
             yield f"  lane {inert(spec.name, 60)}: {work}{shared}"
             seconds.append(least_seconds(spec, calls[spec.name]))
-    if prepared.suite.quota is not None:
-        yield from limit_lines(prepared.suite.quota, quotas)
-        seconds += limit_seconds(prepared.suite.quota, quotas, calls)
+    if prepared.suite.limits is not None:
+        yield from limit_lines(prepared.suite.limits, limits)
+        seconds += limit_seconds(prepared.suite.limits, limits, calls)
     if (turns := turns_line(prepared.suite.run_limits)) is not None:
         yield turns
     yield from (f"not known before the run: {inert(makes, 200)}" for makes in prepared.unknown)
     yield from _use_lines(prepared.parts, judged=bool(judging))
     yield from _bound_lines(prepared.suite.evaluate_options)
-    yield _duration(seconds, shares=bool(quotas))
+    yield _duration(seconds, shares=bool(limits))
 
 
 def size_lines(error: TooManyRowsError) -> Iterator[str]:
@@ -386,7 +387,7 @@ def least_seconds(spec: LaneSpec, calls: int) -> float:
 
 
 def _limits(spec: LaneSpec) -> str:
-    found = [f"{spec.width} at once"]
+    found = [f"{spec.max_concurrency} at once"]
     found += [f"{spec.rpm:g} requests a minute"] if spec.rpm else []
     found += [f"{spec.tpm:g} tokens a minute"] if spec.tpm else []
     found += [f"{1000 * spec.min_gap:g} ms between two"] if spec.min_gap else []

@@ -26,9 +26,10 @@ from trioeval.providers.secrets import hide_in
 from trioeval.question_eval.result import question_of
 from trioeval.report import Head, Results, RowRecord, RunInfo, Totals, config_tests
 from trioeval.report.columns import dataset_json, dataset_lines, read_dataset
+from trioeval.report.counts import RowNumbers, counted
 from trioeval.report.question_eval import run_sentence, sentence
 from trioeval.report.results import range_json
-from trioeval.report.tables import Failures, FirstRows
+from trioeval.report.tables import UNFINISHED, Failures, FirstRows
 from trioeval.report.totals import derive
 from trioeval.run import PreparedSuite, Row, RowsNotRun, Status
 from trioeval.store import RunStart, StoredRun
@@ -37,6 +38,7 @@ from trioeval.store.schema import INDEX_BITS
 _ALL_ROWS = 1 << INDEX_BITS
 _FILE_NAME = 100  # characters of one that are shown
 _FAILURES = 10  # rows of each task that did not pass, of which the reasons are shown
+_REASON = 200  # characters of the reason why rows were not run
 _AT_ONCE = 64  # rows that are there already and are taken without letting others go on
 
 
@@ -75,7 +77,7 @@ class Part:
             self.taken += 1
             if self.taken - 1 in self.kept:
                 self.kept_left -= 1
-                yield RowRecord.of(self.kept.record(self.taken - 1))
+                yield RowRecord.of(self.kept.record(self.taken - 1), index=self.taken - 1)
 
     @property
     def makes_dataset(self) -> bool:
@@ -222,7 +224,9 @@ class Collector:
         part = self._by_task[row.task]
         await self._take_kept(part, row.index)
         part.taken = row.index + 1
-        self._take(part, self.run.record(row), is_kept=False)
+        record = self.run.record(row)
+        record.index = row.index
+        self._take(part, record, is_kept=False)
         return next(self._errors(), None)
 
     async def add_many(self, rows: RowsNotRun) -> None:
@@ -237,6 +241,8 @@ class Collector:
         ended = None if question is None else question.outcome
         part.totals.add_not_run(rows.first.outcome, rows.columns, ended)
         first = rows.first
+        if first.outcome in UNFINISHED:
+            part.failures.not_run.add_range(rows.indices)
         part.never_began.append(range_json(rows.indices, first.outcome, first.error))
 
     async def add_rest(self) -> None:
@@ -293,6 +299,9 @@ class Collector:
         def records(prompt_idx: int | None) -> Iterator[Mapping[str, Any]]:
             return self.run.records(part.head.task, prompt_idx)
 
+        def numbered(prompt_idx: int | None) -> Iterator[tuple[int, Mapping[str, Any]]]:
+            return self.run.numbered(part.head.task, prompt_idx)
+
         def tests() -> Iterator[Any]:
             return part.tests()
 
@@ -301,6 +310,7 @@ class Collector:
             totals=part.totals,
             info=info,
             records=records,
+            numbered=numbered,
             tests=tests,
             dataset=part.dataset,
             never_began=part.never_began,
@@ -343,22 +353,25 @@ _NAME = 50  # characters of a name
 
 
 def show_results(
-    collector: Collector, info: RunInfo, command: Callable[[str | None, int], str | None]
+    collector: Collector,
+    info: RunInfo,
+    command: Callable[[str | None, int], str | None],
+    resume: str | None = None,
 ) -> OutputError | None:
-    """Show the first rows and failures on stdout, and totals, datasets and what it took on stderr.
+    """Show the first rows and failures on stdout, and totals, datasets, rates and waits on stderr.
 
-    A full disk behind stdout costs the rows that were to be shown, and nothing else.
+    If stdout cannot be written, for example on a full disk, everything else is still shown.
 
     Args:
-        collector: Has what is known of the run.
-        info: Of the run as it ended.
-        command: Gives what shows the row of a task with an index; None where nothing does.
+        collector: The rows of the run.
+        info: The facts of the ended run.
+        command: Returns the command that shows one row of a task; None if there is none.
+        resume: The command that continues the run; None if there is none.
 
     Returns:
-        Why rows cannot be written to stdout; None if they are.
+        The error of writing to stdout; None if all rows were written.
     """
-    from trioeval.report.columns import Profile  # noqa: PLC0415 - after the run
-    from trioeval.report.summary import Took, took_lines, unfinished_line  # noqa: PLC0415
+    from trioeval.report.summary import Took, not_graded_line, not_run_line, took_lines  # noqa: PLC0415 - after the run
 
     parts = [part for part in collector.parts if not part.makes_dataset]
     failure: OutputError | None = None
@@ -372,16 +385,23 @@ def show_results(
     if (told := run_sentence((part.head, part.totals) for part in parts)) is not None:
         say(told)
     for dataset in collector.datasets:
-        for line in ended_lines(dataset):
-            say(line)
-        if dataset.columns:
-            draw(Profile(dataset.columns), sys.stderr)
+        _show_dataset(dataset)
     totals = [part.totals for part in parts]
     for line in took_lines(Took.of(info.duration_ms / 1000, totals, info.activity, OWN_LANES)):
         say(line)
-    if (left := unfinished_line(totals)) is not None:
-        say(left)
+    left = (not_run_line(part.failures.not_run, part.head.task, resume) for part in parts)
+    for line in filter(None, (not_graded_line(totals), *left)):
+        say(line)
     return failure
+
+
+def _show_dataset(result: DatasetResult) -> None:
+    from trioeval.report.columns import Profile  # noqa: PLC0415 - after the run
+
+    for line in ended_lines(result):
+        say(line)
+    if result.columns:
+        draw(Profile(result.columns), sys.stderr)
 
 
 def ended_lines(result: DatasetResult) -> Sequence[str]:
@@ -402,11 +422,16 @@ def _show_rows(part: Part, command: Callable[[int], str | None]) -> None:
         return
     if part.head.task is not None:
         show(f"task {inert(part.head.task, _NAME)}")
-    draw(rows_table(part.head.columns, first), sys.stdout)
+    if first.names:
+        draw(rows_table(part.head.columns, first), sys.stdout)
     if hidden := first.hidden:
-        show(f"… and {hidden} more rows; -o FILE writes them all")
-    if left_out := sum(one["lastRow"] - one["firstRow"] + 1 for one in part.never_began):
-        show(f"… and {left_out} rows that never began, which are counted and not listed")
+        show(f"… and {counted(hidden, 'more row', 'more rows')}; -o FILE writes them all")
+    for one in part.never_began:
+        if one["outcome"] not in UNFINISHED:
+            rows = RowNumbers()
+            rows.add_range(range(one["firstRow"], one["lastRow"] + 1))
+            why = inert(one["error"] or one["outcome"], _REASON)
+            show(f"{counted(rows.count, 'row')} not run: {rows}: {why.removeprefix('not run: ')}")
     if (failures := failures_view(part.head.columns, part.failures, command)) is not None:
         draw(failures, sys.stdout)
 

@@ -1,9 +1,9 @@
-"""The steps that an agent took, as the spans of a trace tell them.
+"""The steps of an agent, derived from the spans of a trace.
 
-Each span is one step. Which kind it is, and of what, follows from its attributes; libraries that write
-traces name them in many ways. What counts is, in this order: a command that a tool for commands ran, a
-tool, a command, a search, a thought, a message; any other span is a step of no special kind. A step can be
-asked for by what it is called, by the name of its span, and by the program of its command.
+Each span is one step. Its type and its name follow from its attributes, which tracing libraries name in many
+ways. The first that applies counts: a command run by a tool for commands, a tool, a command, a search, a
+thought, a message; any other span is a step of no special type. A step can be selected by its name, by the
+name of its span, and by the program of its command.
 """
 
 import json
@@ -21,10 +21,10 @@ from trioeval.text import output_text, parse_json
 StepType: TypeAlias = Literal["tool", "command", "search", "reasoning", "message", "span"]
 
 STEP_TYPES: tuple[StepType, ...] = ("tool", "command", "search", "reasoning", "message", "span")
-"""What a step can be."""
+"""The types of steps."""
 
 SHOWN = 24
-"""Steps that the summary of a trajectory shows; those in the middle are left out where there are more."""
+"""Most steps in the summary of a trajectory; of more, those in the middle are left out."""
 
 _DOTTED = (".args", ".arguments", ".input")
 _TOOL_NAMES = (
@@ -61,23 +61,23 @@ _REASONS = re.compile(r"reasoning(?:[_\s]|$)", re.IGNORECASE)
 
 @attrs.frozen
 class TrajectoryStep:
-    """One thing that an agent did."""
+    """One step of an agent."""
 
     type: StepType
     name: str
-    """Of the tool, the command, the query, or else of the span."""
+    """The name of the tool, the command, the query, or else of the span."""
     aliases: tuple[str, ...]
-    """All that it can be asked for by."""
+    """All names that it can be selected by."""
     span: Span
     args: Any = None
-    """What a tool was called with; None where that is not known."""
+    """The arguments of a tool; None if unknown."""
 
     def fits(self, pattern: str) -> bool:
-        """Whether one of its names fits a pattern."""
+        """Return whether one of its names matches a pattern."""
         return any(matches(alias, pattern) for alias in self.aliases)
 
     def __str__(self) -> str:
-        """For messages.
+        """Return the step as messages show it.
 
         Example:
             >>> str(TrajectoryStep("tool", "search", ("search",), Span("search")))
@@ -87,7 +87,7 @@ class TrajectoryStep:
 
 
 def steps_of(trace: Trace) -> tuple[TrajectoryStep, ...]:
-    """The steps of a trajectory, by the time at which they began.
+    """Return the steps of a trajectory, in the order of their starts.
 
     Example:
         >>> spans = (Span("mcp db/query", 2), Span("exec ls -l", 1))
@@ -145,7 +145,7 @@ def _tool(span: Span) -> str | None:
 
 
 def _arguments(attributes: Mapping[str, Any]) -> Any:
-    """What a tool was called with; text that is JSON is read."""
+    """Return the arguments of a tool; text that is JSON is parsed."""
     others = (key for key in attributes if _IS_ARGUMENTS.search(key) and not _IS_RESULT.search(key))
     for key in (*_ARGUMENTS, *others):
         value = attributes.get(key)
@@ -157,7 +157,7 @@ def _arguments(attributes: Mapping[str, Any]) -> Any:
 
 
 def _command(span: Span, args: Any) -> str | None:
-    """The command that a span ran, perhaps as its tool was told to."""
+    """Return the command that a span ran, or that its tool was called with."""
     attributes = span.attributes
     if command := _first(attributes, _COMMANDS):
         return command
@@ -204,7 +204,7 @@ def _first(attributes: Mapping[str, Any], keys: Iterable[str]) -> str | None:
 
 
 def _texts(attributes: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Attributes that are text, and not blank."""
+    """Yield attributes that are text, and not blank."""
     for key, value in attributes.items():
         if isinstance(value, str) and (text := value.strip()):
             yield key, text
@@ -222,7 +222,7 @@ def _read(text: str) -> Any:
 
 
 def trajectory_summary(trace: Trace) -> str:
-    """The steps of a trajectory as JSON for a judge: kinds, names and what is said of their status.
+    """Return the steps of a trajectory as JSON for a judge: types, names and status messages.
 
     Equal steps in a row are one with `collapsedCount`; of more than `SHOWN`, those in the middle are one
     entry with `omittedCount`.

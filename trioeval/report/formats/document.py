@@ -35,6 +35,7 @@ def document(results: Results) -> dict[str, Any]:
                 "failures": totals.count(Status.FAIL),
                 "errors": totals.count(Status.ERROR),
                 **({"notRun": totals.left} if totals.left else {}),
+                **({"notGraded": totals.not_graded} if totals.not_graded else {}),
                 "tokenUsage": totals.usage.json(),
                 "durationMs": info.duration_ms,
                 "evaluationDurationMs": info.duration_ms,

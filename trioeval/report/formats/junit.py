@@ -105,7 +105,6 @@ def _scalar(value: Any) -> object:
 
 _NAME = 512  # characters of a name
 _MESSAGE = 1024  # characters of a message, which stands in an attribute
-_SKIPPED = {"not_run"}
 
 
 def junit_chunks(*parts: Results) -> Iterator[str]:
@@ -156,13 +155,12 @@ def _dataset(results: Results) -> Iterator[str]:
 def _counts(columns: Sequence[ColumnTotals], parts: Sequence[Results] = ()) -> dict[str, object]:
     """How many cases of which kind are those of columns, and of the datasets of parts."""
     datasets = [part.dataset for part in parts if part.dataset is not None]
-    skipped = sum(column.outcomes[name] for column in columns for name in _SKIPPED)
     return {
         "tests": sum(column.rows for column in columns) + len(datasets),
         "failures": sum(column.statuses[Status.FAIL] for column in columns)
         + sum(trouble(dataset) is not None for dataset in datasets),
         "errors": sum(column.statuses[Status.ERROR] for column in columns),
-        "skipped": skipped,
+        "skipped": sum(column.left for column in columns),
         "time": _seconds(
             sum(column.latency_ms for column in columns)
             + sum(1000 * dataset.duration_s for dataset in datasets)
@@ -174,7 +172,7 @@ def _case(row: RowRecord, suite_name: str) -> Iterator[str]:
     name = inert(row.name, _NAME)
     about = {
         "classname": suite_name,
-        "name": f"{row.test_idx}: {name}" if name else str(row.test_idx),
+        "name": f"row {row.number} ({name})" if name else f"row {row.number}",
         "time": _seconds(row.latency_ms or 0),
     }
     yield f"<testcase{xml_attributes(about)}>"
@@ -199,6 +197,7 @@ def _properties(row: RowRecord) -> dict[str, object]:
         "grading.cost": row.grading_cost,
         "outcome": row.question.get("outcome"),
         "answer": row.question.get("agentAnswer"),
+        "graded": None if row.is_graded else "false",
     }
     return {name: fact for name, fact in facts.items() if fact is not None}
 
@@ -213,7 +212,7 @@ def _trouble(row: RowRecord) -> str:
         text = xml_text("\n".join(lines))
         kind = row.question.get("outcome", "assertion")
         return f"<failure{xml_attributes({**attributes, 'type': kind})}>{text}</failure>"
-    if row.outcome in _SKIPPED:
+    if row.status is Status.NOT_RUN:
         return f"<skipped{xml_attributes(attributes)}/>"
     text = xml_text(reason)
     return f"<error{xml_attributes({**attributes, 'type': 'error'})}>{text}</error>"

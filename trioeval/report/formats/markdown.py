@@ -10,13 +10,14 @@ from typing import Any
 
 from trioeval.columns.makers.base import OWN_LANES
 from trioeval.inert import inert
-from trioeval.report.activity import WAIT_WORDS, longest_waits
+from trioeval.report.activity import WAIT_WORDS, labels_of, lane_names, longest_waits
 from trioeval.report.columns import dataset_lines
-from trioeval.report.records import RowRecord
+from trioeval.report.counts import counted, money
 from trioeval.report.results import Results
 from trioeval.report.statistics import Estimate
-from trioeval.report.summary import unfinished_line
-from trioeval.report.totals import ColumnTotals, Totals, nearest_rank, percent
+from trioeval.report.summary import not_graded_line, not_run_line
+from trioeval.report.tables import UNFINISHED, FailureGroup, Failures
+from trioeval.report.totals import ColumnTotals, Totals, counts_text, nearest_rank, percent
 from trioeval.run import Status
 
 # Workflow commands of GitHub Actions: lines of a log that make the runner do something. Pure.
@@ -68,7 +69,7 @@ def _escaped(text: str, escapes: Mapping[str, str]) -> str:
 
 _NAME = 80  # characters of a name
 _REASON = 300  # of why a row did not pass
-_FAILURES = 50  # rows of a task that are told of
+_FAILURES = 50  # groups of rows of a task that are listed
 _WAITS = 5  # waits that are told of
 _HEADINGS = (
     "provider",
@@ -80,8 +81,9 @@ _HEADINGS = (
     "p50 ms",
     "p95 ms",
     "tokens",
-    "US dollars",
+    "cost",
 )
+_COUNTS = 4  # of them that stand before the counts that a table may lack
 _BACKTICKS = re.compile("`+")
 
 
@@ -110,29 +112,26 @@ def markdown_chunks(*parts: Results) -> Iterator[str]:
     totals = Totals.joined(part.totals for part in parts)
     if totals.rows:
         yield f"{_sum(totals, first)}\n\n"
-    if (left := unfinished_line([part.totals for part in parts])) is not None:
-        yield f"**{left.capitalize()}**\n\n"
+    if (hint := not_graded_line([part.totals for part in parts])) is not None:
+        yield f"{hint.capitalize()}.\n\n"
     for part in parts:
         yield from _part(part)
     yield from _waits(first.info.activity)
 
 
 def _sum(totals: Totals, results: Results) -> str:
-    passed, failed, errors, left = (totals.count(status) for status in Status)
-    ended = totals.ended
     tokens = sum(column.tokens for column in totals.columns)
     cached = sum(column.from_cache for column in totals.columns)
+    replies = counted(sum(column.replies for column in totals.columns), "reply", "replies")
     cost = math.fsum((own.cost or 0) + (own.grading_cost or 0) for own in totals.columns)
-    share = f"{percent(passed, ended)} %" if ended else "None"
-    rate = f"**{share} of {ended} rows passed**"
-    counts = f"{passed} passed, {failed} failed, {errors} errors"
-    counts += f", {left} not run" if left else ""
+    share = f"{percent(totals.passed, totals.rated)} %" if totals.rated else "None"
+    rate = f"**{share} of {counted(totals.rated, 'row')} passed**"
     facts = [
-        f"{rate}: {counts}",
+        f"{rate}: {counts_text(totals)}",
         f"{results.info.duration_ms / 1000:.1f} s",
-        *([f"{tokens} tokens"] if tokens else ()),
-        *([f"{cached} replies from the cache"] if cached else ()),
-        *([f"{cost:.4f} US dollars"] if cost else ()),
+        *([counted(tokens, "token")] if tokens else ()),
+        *([f"{cached} of {replies} from cache"] if cached else ()),
+        *([money(cost)] if cost or cached else ()),
     ]
     return "; ".join(facts)
 
@@ -141,13 +140,14 @@ def _part(part: Results) -> Iterator[str]:
     if part.task is not None:
         yield f"### Task {code(part.task)}\n\n"
     if part.totals.rows:
+        more = [
+            *(["not graded"] if part.totals.not_graded else ()),
+            *(["not run"] if part.totals.left else ()),
+        ]
+        headings = [*_HEADINGS[:_COUNTS], *more, *_HEADINGS[_COUNTS:]]
+        columns = zip(_headings(part), part.totals.columns, strict=True)
         yield from _table(
-            _HEADINGS,
-            (
-                [heading, *_column(own)]
-                for heading, own in zip(_headings(part), part.totals.columns, strict=True)
-                if own.rows
-            ),
+            headings, ([name, *_column(own, more)] for name, own in columns if own.rows)
         )
         yield from _failures(part)
     if (dataset := part.shown_dataset()) is not None:
@@ -167,17 +167,19 @@ def _headings(part: Results) -> list[str]:
     ]
 
 
-def _column(own: ColumnTotals) -> list[str]:
-    passed, failed = own.statuses[Status.PASS], own.statuses[Status.FAIL]
+def _column(own: ColumnTotals, more: Sequence[str]) -> list[str]:
+    counts = [own.passed, own.statuses[Status.FAIL], own.statuses[Status.ERROR]]
+    counts += [own.not_graded] if "not graded" in more else []
+    counts += [own.left] if "not run" in more else []
     latencies = (nearest_rank(own.latencies, at) for at in (0.50, 0.95))
     cost = None if own.cost is None else own.cost + (own.grading_cost or 0)
     return [
-        *(str(count) for count in (passed, failed, own.statuses[Status.ERROR])),
-        f"{percent(passed, own.ended)} %" if own.ended else "–",
+        *map(str, counts),
+        f"{percent(own.passed, own.rated)} % of {own.rated}" if own.rated else "–",
         _interval(own.sums.pass_interval()),
         *("–" if latency is None else f"{latency:.0f}" for latency in latencies),
         str(own.tokens),
-        "–" if cost is None else f"{cost:.4f}",
+        "–" if cost is None else money(cost),
     ]
 
 
@@ -188,34 +190,38 @@ def _interval(found: Estimate | None) -> str:
 
 
 def _failures(part: Results) -> Iterator[str]:
-    """The first rows that did not pass, and how many more there are."""
-    bad = part.totals.ended - part.totals.count(Status.PASS)
-    if not bad:
-        return
-    yield "#### What did not pass\n\n"
-    headings = _headings(part)
-    yield from _table(("test", "", "provider", "status", "reason"), _bad_rows(part, headings))
-    if bad > _FAILURES:
-        yield f"… and {bad - _FAILURES} more rows.\n\n"
+    """The rows that did not pass, rows with the same error on one line, and the rows that were not run."""
+    failures = _grouped(part)
+    if failures.count:
+        yield "#### Rows that did not pass\n\n"
+        headings = _headings(part)
+        lines = (_failure(group, headings) for group in failures.groups)
+        yield from _table(("row", "", "provider", "status", "reason"), lines)
+        if rest := failures.count - failures.grouped:
+            yield f"… and {counted(rest, 'more row', 'more rows')}.\n\n"
+    if (left := not_run_line(failures.not_run)) is not None:
+        yield f"**{left}**\n\n"
 
 
-def _bad_rows(part: Results, headings: Sequence[str]) -> Iterator[Sequence[str]]:
-    found = 0
-    for row in part.shown():
-        if row.status not in {Status.PASS, Status.NOT_RUN}:
-            yield _bad_row(row, headings)
-            found += 1
-            if found == _FAILURES:
-                return
+def _grouped(part: Results) -> Failures:
+    failures = Failures(_FAILURES)
+    if part.totals.count(Status.PASS) < part.totals.rows:
+        for row in part.shown():
+            failures.add(row.number, row)
+    for one in part.never_began:
+        if one["outcome"] in UNFINISHED:
+            failures.not_run.add_range(range(one["firstRow"], one["lastRow"] + 1))
+    return failures
 
 
-def _bad_row(row: RowRecord, headings: Sequence[str]) -> Sequence[str]:
+def _failure(group: FailureGroup, headings: Sequence[str]) -> Sequence[str]:
+    is_one = group.rows.count == 1
     return (
-        str(row.test_idx),
-        code(row.name),
-        headings[row.prompt_idx],
-        row.status.name,
-        code(row.error or "", _REASON),
+        str(group.rows),
+        code(group.name) if is_one else counted(group.rows.count, "row"),
+        headings[group.prompt_idx] if is_one else code(group.provider),
+        group.status.name,
+        code(group.reason, _REASON),
     )
 
 
@@ -226,11 +232,12 @@ def _waits(activity: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     if not told:
         return
     took = math.fsum(one["durationS"] for one in activity)
-    yield "#### What it waited for\n\n"
+    keys = (key for execution in activity for key in execution["lanes"] if key not in OWN_LANES)
+    names = lane_names(keys, labels_of(activity))
+    yield "#### Longest waits\n\n"
     for wait in told:
-        yield (
-            f"* {wait.seconds:.1f} s of {took:.1f} s: {code(wait.lane)}, {WAIT_WORDS[wait.why]}\n"
-        )
+        lane, why = code(names[wait.lane]), WAIT_WORDS[wait.why]
+        yield f"* {wait.seconds:.1f} s of {took:.1f} s: {lane}, {why}\n"
     yield "\n"
 
 

@@ -54,7 +54,16 @@ def compare_chunks(
         ],
         "totals": None,
         "sentences": [],
-        "parts": [{"name": None, "sentence": None, "lines": [], "dataset": None}],
+        "parts": [
+            {
+                "name": None,
+                "sentence": None,
+                "lines": [],
+                "dataset": None,
+                "errors": [],
+                "not_run": None,
+            }
+        ],
         "comparison": _Shown(found, told),
         "has_charts": False,
         "has_lanes": False,
@@ -129,7 +138,7 @@ class _Compared:
 def _line(change: RowChange, record: RowRecord, cell: Any) -> list[Any]:
     task = "" if change.task is None else f"{change.task}: "
     return [
-        change.test_idx,
+        change.number,
         test_name(record),
         [None, cell],
         change.kind,

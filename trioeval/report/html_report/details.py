@@ -11,6 +11,7 @@ from typing import Any
 
 from trioeval.grading import output_text
 from trioeval.grading.grade import RENDERED
+from trioeval.report.counts import counted, money
 from trioeval.report.formats.json import indented
 from trioeval.report.html_report.inert_text import plain
 from trioeval.report.records import PartRecord, RowRecord, agent_lines, event_text
@@ -49,9 +50,9 @@ def _facts(record: RowRecord) -> Iterator[str]:
     if record.latency_ms is not None:
         yield f"{record.latency_ms:.0f} ms"
     if record.tokens:
-        yield f"{record.tokens} tokens"
+        yield counted(record.tokens, "token")
     if record.cost:
-        yield f"{record.cost:.6f} US dollars"
+        yield money(record.cost)
     if record.attempts != 1:
         yield f"{plain(record.attempts, _NAME)} calls"
     for fact in record.reply_facts:
@@ -102,8 +103,7 @@ def _question(record: RowRecord, most: int) -> Iterator[Block]:
 def _agent(record: RowRecord, most: int) -> Iterator[Block]:
     if (agent := record.agent) is not None:
         count = len(agent.attempts)
-        title = "1 attempt" if count == 1 else f"{count} attempts"
-        yield from _text(title, "\n".join(agent_lines(agent)), most)
+        yield from _text(counted(count, "attempt"), "\n".join(agent_lines(agent)), most)
 
 
 def _checks(record: RowRecord) -> Iterator[Block]:
@@ -114,7 +114,9 @@ def _checks(record: RowRecord) -> Iterator[Block]:
         title = "assertions" if is_judged else "judged before it ended"
         yield ["checks", title, [_check(part) for part in parts[:_PARTS]]]
     if len(parts) > _PARTS:
-        yield from _text("and more", f"{len(parts) - _PARTS} further assertions", _NAME)
+        yield from _text(
+            "and more", counted(len(parts) - _PARTS, "more assertion", "more assertions"), _NAME
+        )
 
 
 def _check(part: PartRecord) -> list[Any]:

@@ -15,8 +15,9 @@ from markupsafe import Markup
 
 from trioeval.columns.result import ColumnProfile, DatasetResult
 from trioeval.grading import output_text
-from trioeval.report.activity import WAIT_WORDS, lane_names
+from trioeval.report.activity import WAIT_WORDS, labels_of, lane_names
 from trioeval.report.columns import dataset_lines, distinct_of, failure_line, trouble, values_of
+from trioeval.report.counts import RowNumbers, counted, money
 from trioeval.report.head import HeadColumn
 from trioeval.report.html_report.details import details_json
 from trioeval.report.html_report.inert_text import inert_html, plain
@@ -24,6 +25,8 @@ from trioeval.report.html_report.page import Packs, page_chunks
 from trioeval.report.question_eval import run_sentence, sentence
 from trioeval.report.records import RowRecord
 from trioeval.report.results import Results
+from trioeval.report.summary import not_graded_line, not_run_line
+from trioeval.report.tables import UNFINISHED, Failures
 from trioeval.report.text import cut_middle
 from trioeval.report.totals import ColumnTotals, Totals, nearest_rank, percent
 from trioeval.run import Status
@@ -34,7 +37,7 @@ from trioeval.run import Status
 _SHOWN = 20  # dropped rows
 _HEADINGS = (
     *("column", "kind", "type", "rows", "nulls", "skipped", "distinct", "values"),
-    *("calls", "recalled", "failed", "tokens", "US dollars"),
+    *("calls", "recalled", "failed", "tokens", "cost"),
 )
 _WORDS = frozenset({"column", "kind", "type", "values"})  # all others are numbers
 _TEXT = 500  # characters
@@ -75,7 +78,7 @@ def _cells(column: ColumnProfile) -> Iterator[object]:
     yield from (column.name, column.kind, column.type, column.values, column.nulls, column.skipped)
     yield from (distinct_of(column), values_of(column))
     yield from (column.calls, column.recalled, column.failed, column.usage.total or 0)
-    yield "–" if column.cost is None else f"{column.cost:.4f}"
+    yield "–" if column.cost is None else money(column.cost)
 
 
 def _line(tag: str, cells: Sequence[str]) -> str:
@@ -94,7 +97,7 @@ _METRICS = 40  # of a row that are told
 _STATUSES = (Status.PASS, Status.FAIL, Status.ERROR, Status.NOT_RUN)
 
 CELL_FIELDS = ("status", "score", "ms", "tokens", "cost", "said", "why", "metrics", "row")
-"""What stands in a cell, in this order; `status` by its place among pass, fail, error and not run."""
+"""The values of a cell, in this order; `status` counts pass, fail, error, not run and not graded from 0."""
 
 
 def cell_json(record: RowRecord, row: int) -> list[Any]:
@@ -112,7 +115,7 @@ def cell_json(record: RowRecord, row: int) -> list[Any]:
     scores = itertools.islice(record.named_scores.items(), _METRICS)
     metrics = {plain(name, NAME): score for name, score in scores}
     return [
-        _STATUSES.index(status),
+        _STATUSES.index(status) if record.is_graded else len(_STATUSES),
         record.score,
         record.latency_ms,
         record.tokens,
@@ -153,7 +156,8 @@ def lanes_json(told: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     Args:
         told: What `Activity.json` said of each execution.
     """
-    names = lane_names(key for execution in told for key in execution["lanes"])
+    keys = (key for execution in told for key in execution["lanes"])
+    names = lane_names(keys, labels_of(told))
     return [
         {
             "seconds": execution["durationS"],
@@ -183,15 +187,15 @@ def _lane(key: str, name: str, lane: Mapping[str, Any], seconds: float) -> dict[
 
 def _facts(lane: Mapping[str, Any], seconds: float) -> Iterator[str]:
     """What the picture shows, in words."""
-    yield "1 call" if lane["calls"] == 1 else f"{lane['calls']} calls"
+    yield counted(lane["calls"], "call")
     if lane["failed"]:
         yield f"{lane['failed']} failed"
     if lane["refused"]:
         yield f"{lane['refused']} refused (429)"
     if lane["tokens"]:
-        yield f"{lane['tokens']} tokens"
+        yield counted(lane["tokens"], "token")
     if lane["cost"]:
-        yield f"{lane['cost']:.4f} US dollars"
+        yield money(lane["cost"])
     if lane["closed"] is not None:
         yield f"closed: {lane['closed']}"
     waits = _waits(lane)
@@ -214,12 +218,7 @@ def _word(why: str) -> str:
 # What a page says of each column of a run, before any row.
 
 
-_ENDINGS = (
-    (Status.PASS, "passed"),
-    (Status.FAIL, "failed"),
-    (Status.ERROR, "without a verdict"),
-    (Status.NOT_RUN, "not run"),
-)
+_ERRORS = 20  # groups of equal errors that are listed
 _BAR = 120  # units of the picture of a pass rate
 
 
@@ -241,10 +240,12 @@ class Column:
     rows: int
     counts: tuple[int, int, int]
     """Passed, failed, errors."""
+    not_graded: int
+    """Rows that succeeded and have no assertion."""
     left: int
     """Rows that never came to an end."""
     rate: str | None
-    """Percent; None of no rows."""
+    """The pass rate and the number of rows that it is about; None of no rows."""
     interval: str | None
     bar: Bar | None
     cells: tuple[str, ...]
@@ -277,16 +278,20 @@ def minute_text(utc: str) -> str:
 
 def sentence_of(totals: Totals) -> dict[str, Any]:
     """How many rows ended in which way, for the template."""
+    errors = totals.count(Status.ERROR)
     counts = [
-        (status.value, count, word)
-        for status, word in _ENDINGS
-        if (count := totals.count(status)) or status is not Status.NOT_RUN
+        ("pass", totals.passed, "passed"),
+        ("fail", totals.count(Status.FAIL), "failed"),
+        ("error", errors, "error" if errors == 1 else "errors"),
     ]
-    ended = totals.ended
+    counts += [("not_graded", totals.not_graded, "not graded")] if totals.not_graded else []
+    counts += [("not_run", totals.left, "not run")] if totals.left else []
     return {
         "rows": totals.rows,
         "counts": counts,
-        "rate": percent(totals.count(Status.PASS), ended) if ended else None,
+        "rate": percent(totals.passed, totals.rated) if totals.rated else None,
+        "rated": counted(totals.rated, "row"),
+        "hint": not_graded_line([totals]),
     }
 
 
@@ -301,9 +306,8 @@ def lines_of(results: Results) -> Iterator[Column]:
 
 
 def _column(column: HeadColumn, prompt: str, totals: ColumnTotals) -> Column:
-    passed, failed = totals.statuses[Status.PASS], totals.statuses[Status.FAIL]
-    rows = totals.ended
-    rate = percent(passed, rows) if rows else None
+    passed, rows = totals.passed, totals.rated
+    rate = f"{percent(passed, rows)} % of {rows}" if rows else None
     estimate = totals.sums.pass_interval()
     if estimate is None or estimate.low is None or estimate.high is None:
         interval, bar = None, None
@@ -315,7 +319,8 @@ def _column(column: HeadColumn, prompt: str, totals: ColumnTotals) -> Column:
         provider=column.provider,
         prompt=prompt,
         rows=totals.rows,
-        counts=(passed, failed, totals.statuses[Status.ERROR]),
+        counts=(passed, totals.statuses[Status.FAIL], totals.statuses[Status.ERROR]),
+        not_graded=totals.not_graded,
         left=totals.left,
         rate=rate,
         interval=interval,
@@ -330,9 +335,10 @@ def _numbers(totals: ColumnTotals) -> Iterator[str]:
     for share in (0.50, 0.95):
         latency_ms = nearest_rank(totals.latencies, share)
         yield "–" if latency_ms is None else f"{latency_ms:.0f}"
-    cached = f" ({totals.from_cache} from cache)" if totals.from_cache else ""
+    replies = counted(totals.replies, "reply", "replies")
+    cached = f" ({totals.from_cache} of {replies} from cache)" if totals.from_cache else ""
     yield f"{totals.tokens}{cached}"
-    yield "–" if totals.cost is None else f"{totals.cost:.4f}"
+    yield "–" if totals.cost is None else money(totals.cost)
 
 
 def html_chunks(*parts: Results) -> Iterator[str]:
@@ -375,8 +381,38 @@ def _part(results: Results) -> dict[str, Any]:
         "name": results.task,
         "sentence": sentence(results.head, results.totals),
         "lines": [] if dataset is not None else [*lines_of(results)],
+        "errors": [*_errors(results)],
+        "not_run": _not_run(results),
         "dataset": None if dataset is None else map(Markup, dataset_html(dataset, inert_html)),
     }
+
+
+def _errors(results: Results) -> Iterator[tuple[str, str, str, str]]:
+    """Rows that ended in an error: those with the same error of one provider on one line."""
+    if not results.totals.count(Status.ERROR):
+        return
+    failures = Failures(_ERRORS)
+    for row in results.shown():
+        if row.status is Status.ERROR:
+            failures.add(row.number, row)
+    for group in failures.groups:
+        yield counted(group.rows.count, "row"), str(group.rows), group.provider, group.reason
+    if rest := failures.count - failures.grouped:
+        yield counted(rest, "more row", "more rows"), "", "", ""
+
+
+def _not_run(results: Results) -> str | None:
+    """The line about the rows that were not run; None if all were."""
+    if not results.totals.outcome(*UNFINISHED):
+        return None
+    rows = RowNumbers()
+    for row in results.rows():
+        if row.outcome in UNFINISHED:
+            rows.add(row.number)
+    for one in results.never_began:
+        if one["outcome"] in UNFINISHED:
+            rows.add_range(range(one["firstRow"], one["lastRow"] + 1))
+    return not_run_line(rows)
 
 
 def _part_json(results: Results) -> dict[str, Any] | None:
@@ -409,13 +445,14 @@ def _packs(parts: Sequence[Results]) -> Iterator[Markup]:
 
 def _rows(results: Results, index: Packs, details: Packs) -> Iterator[str]:
     rows = itertools.count()
-    for test_idx, group in itertools.groupby(results.shown(), key=lambda row: row.test_idx):
+    for _, group in itertools.groupby(results.shown(), key=lambda row: row.test_idx):
         cells: list[Any] = [None] * len(results.columns)
-        name = None
+        name, numbers = None, RowNumbers()
         for record in group:
+            numbers.add(record.number)
             name = test_name(record) if name is None else name
             cells[record.prompt_idx] = cell_json(record, next(rows))
             yield from details.add(details_json(record, details.most))
-        yield from index.add([test_idx, name, cells])
+        yield from index.add([str(numbers), name, cells])
     yield from index.rest()
     yield from details.rest()

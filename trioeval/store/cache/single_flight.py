@@ -1,16 +1,16 @@
-"""One call for all who ask the same at the same time.
+"""One call for all callers that make equal calls at the same time.
 
-Whoever asks first leads: it makes the call. The others wait in line, and hold nothing meanwhile. What comes
-of the call decides how it goes on:
+The first caller leads: it makes the call. The others queue, and hold nothing meanwhile. The result of the
+call decides what follows:
 
-* a value is everybody's;
-* a failure of the call itself (`CallError`) is everybody's too: asking again is the lane's affair, and it
-  has done so already;
-* anything else concerns the leader alone, such as its cancellation, its time or its budget: the next in line
-  leads. Only that one is woken, so a crowd of waiters costs one step each, however often a leader goes.
+* a value is shared with all;
+* a failure of the call itself (`CallError`) is shared too: retries belong to the lane, which has made them
+  already;
+* anything else concerns the leader alone, such as its cancellation, its timeout or its budget: the next in
+  the queue leads. Only that one is woken, so many waiters cost one step each, however often a leader ends.
 
-A leader that is woken and cancelled at the same instant still leads, for a moment: its call ends at its
-first checkpoint, and the next takes over. So no key is ever left with a line and nobody who leads.
+A leader that is woken and cancelled at the same instant still leads, for a moment: its call ends at its first
+checkpoint, and the next takes over. So no key is left with a queue and without a leader.
 """
 
 from collections.abc import Awaitable, Callable
@@ -28,26 +28,26 @@ E = TypeVar("E", bound=BaseException)
 
 @attrs.frozen
 class Landing(Generic[V]):
-    """What came of a call."""
+    """The result of a call."""
 
     value: V
     is_own: bool
-    """Whether the call was one's own, and not that of somebody else who asked the same."""
+    """True if the call was the caller's own, not that of another one with equal arguments."""
 
 
 @attrs.define(eq=False)
 class _Seat:
-    """A place in line."""
+    """A position in the queue."""
 
     woken: trio.Event = attrs.field(factory=trio.Event)
 
 
 @attrs.define(eq=False)
 class _Flight(Generic[V]):
-    """A call that is under way, or about to be."""
+    """A call that is in progress, or about to be."""
 
     line: dict[_Seat, None] = attrs.field(factory=dict)
-    """Who waits, first come first."""
+    """The waiters, first come, first served."""
     landing: Landing[V] | None = None
     failure: CallError | None = None
 
@@ -58,7 +58,7 @@ class _Flight(Generic[V]):
 
 @attrs.define(eq=False)
 class Flights(Generic[V]):
-    """The calls that are under way, by their key."""
+    """The calls in progress, by key."""
 
     _by_key: dict[bytes, _Flight[V]] = attrs.field(factory=dict)
 
@@ -74,13 +74,13 @@ class Flights(Generic[V]):
         fetch: Callable[[], Awaitable[V]],
         waiting: Callable[[], AbstractContextManager[object]],
     ) -> Landing[V]:
-        """What the call that is under way gives, or else `fetch`, which others may join.
+        """Return the result of the call in progress, or else call `fetch`, which others may join.
 
-        A checkpoint if one has to wait, or `fetch` is one.
+        A checkpoint if it has to wait, or `fetch` is one.
 
         Raises:
             CallError: The call that was joined failed; a copy for each.
-            Exception: Whatever one's own `fetch` raised.
+            Exception: Any that the caller's own `fetch` raised.
         """
         flight = self._by_key.get(key)
         if flight is None:
@@ -99,7 +99,7 @@ class Flights(Generic[V]):
         flight: _Flight[V],
         waiting: Callable[[], AbstractContextManager[object]],
     ) -> None:
-        """Wait until the call is over, or one is to lead."""
+        """Wait until the call is over, or the caller is to lead."""
         seat = _Seat()
         flight.line[seat] = None
         has_come = False
@@ -110,7 +110,7 @@ class Flights(Generic[V]):
         finally:
             flight.line.pop(seat, None)
             if seat.woken.is_set() and not has_come and not flight.is_over:
-                self._hand_over(key, flight)  # one was to lead, and cannot
+                self._hand_over(key, flight)  # this one was to lead, and cannot
 
     async def _lead(
         self, key: bytes, flight: _Flight[V], fetch: Callable[[], Awaitable[V]]
@@ -130,7 +130,7 @@ class Flights(Generic[V]):
         return landing
 
     def _hand_over(self, key: bytes, flight: _Flight[V]) -> None:
-        """Let the next in line lead; without a line there is nothing to lead."""
+        """Let the next in the queue lead, if there is one."""
         seat = next(iter(flight.line), None)
         if seat is None:
             del self._by_key[key]
@@ -140,7 +140,7 @@ class Flights(Generic[V]):
 
 
 def again(error: E) -> E:
-    """The same error, to be raised elsewhere too: one that is raised twice mixes up two tracebacks.
+    """Return a copy of an error, to raise elsewhere: an error raised twice mixes up two tracebacks.
 
     Example:
         >>> from trioeval.errors import ProviderError

@@ -1,11 +1,11 @@
 """The thread that writes to the cache: entries and leases, in group commits.
 
-Everything that waits is written in one transaction, at once: whoever asks for a lease waits for it. The
-thread also keeps the leases of its process alive, so that a busy event loop loses none; it dies with the
-process, and so do they.
+All pending items are written in one transaction, at once: a caller that requests a lease waits for it. The
+thread also renews the leases of its process, so that a busy event loop loses none; it ends with the process,
+and so do they.
 
-It has one way to fail: the file cannot be written. Then it says so once, and grants every lease that is
-asked for, so that no call waits for a disk.
+It has one way to fail: the file cannot be written. Then it reports that once, and grants every requested
+lease, so that no call waits for a disk.
 """
 
 import queue
@@ -39,7 +39,7 @@ from trioeval.store.cache.file import (
 )
 
 MOST = 500
-"""Things that are written in one transaction."""
+"""The most items of one transaction."""
 
 PATIENCE = 10.0
 """Seconds that another program may keep the file locked."""
@@ -66,7 +66,7 @@ class Drop:
 
 @attrs.frozen
 class Release:
-    """Give back a lease."""
+    """Return a lease."""
 
     key: bytes
     lease: str
@@ -74,29 +74,29 @@ class Release:
 
 @attrs.frozen
 class Sweep:
-    """Remove some of what is too old."""
+    """Remove some entries that are too old."""
 
     left: int = _SWEEPS
-    """How often at most."""
+    """The most repetitions."""
 
 
 @attrs.frozen
 class Stop:
-    """Write what is there, and end."""
+    """Write all pending items, and end."""
 
 
 @attrs.define(eq=False)
 class Claim:
-    """Ask for a lease."""
+    """Request a lease."""
 
     key: bytes
     lease: str
     dead: Holder | None = None
-    """Who has it and gives no sign of life."""
+    """The holder that shows no sign of life."""
     answered: trio.Event = attrs.field(factory=trio.Event)
     is_granted: bool = False
     holder: Holder | None = None
-    """Who has it, where it is not granted; None where the reply is there."""
+    """The holder, if the lease is not granted; None if the reply exists."""
 
 
 Item: TypeAlias = Keep | Drop | Release | Sweep | Stop | Claim
@@ -104,7 +104,7 @@ Item: TypeAlias = Keep | Drop | Release | Sweep | Stop | Claim
 
 @attrs.frozen
 class Answer:
-    """What became of a claim."""
+    """The result of a claim."""
 
     claim: Claim
     is_granted: bool
@@ -113,17 +113,17 @@ class Answer:
 
 @attrs.frozen
 class Written:
-    """What became of some items."""
+    """The results of some items."""
 
     done: Sequence[Keep | Drop]
     answers: Sequence[Answer]
     failure: Exception | None = None
-    """Why nothing is written any more; told once."""
+    """The reason why nothing is written any more; reported once."""
 
 
 @attrs.define(eq=False)
 class CacheWriter:
-    """The thread, and what it has been given."""
+    """The thread, and its queue."""
 
     _connection: sqlite3.Connection
     _owner: str
@@ -139,13 +139,13 @@ class CacheWriter:
     _thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begin, with what is too old."""
+        """Start, by removing entries that are too old."""
         self.put(Sweep())
         self._thread = threading.Thread(target=self._run, name="trioeval cache", daemon=True)
         self._thread.start()
 
     def put(self, item: Item) -> None:
-        """Have something written. Never waits."""
+        """Queue an item. Never waits."""
         self._items.put(item)
 
     def join(self) -> None:
@@ -166,7 +166,7 @@ class CacheWriter:
             self._connection.close()
 
     def _next(self) -> list[Item]:
-        """All that waits; nothing when it is time to say that one is alive."""
+        """Return all pending items; none when leases are to be renewed."""
         batch: list[Item] = []
         try:
             batch.append(self._items.get(timeout=self._lease / 3))
@@ -184,7 +184,7 @@ class CacheWriter:
             try:
                 answers = self._commit(batch)
                 break
-            except Exception as error:  # noqa: BLE001 - whatever it is, nobody may wait for ever
+            except Exception as error:  # noqa: BLE001 - any error must be reported, or callers wait for ever
                 self._roll_back()
                 if not _is_busy(error) or time.monotonic() > give_up_at:
                     self._failed, failure = True, error
@@ -192,7 +192,7 @@ class CacheWriter:
             answers = [Answer(item, is_granted=True) for item in batch if isinstance(item, Claim)]
         done = [item for item in batch if isinstance(item, Keep | Drop) and not self._failed]
         if answers or done or failure:
-            with suppress(trio.RunFinishedError):  # nobody is left who waits
+            with suppress(trio.RunFinishedError):  # no caller is left
                 self._tell(Written(done, answers, failure))
 
     def _commit(self, batch: list[Item]) -> list[Answer]:
@@ -215,7 +215,7 @@ class CacheWriter:
         return [answer for answer in done if isinstance(answer, Answer)]
 
     def _apply(self, item: Item, now: float) -> Answer | Sweep | None:
-        """Do one thing, and give what comes of it, or what is still to be done."""
+        """Apply one item; return its result, or the work that is left of it."""
         match item:
             case Keep(key, entry):
                 keep_entry(self._connection, key, entry)
@@ -248,7 +248,7 @@ class CacheWriter:
         return Answer(claim, is_granted=True)
 
     def _sweep(self, sweep: Sweep, now: float) -> Sweep | None:
-        """Entries that are too old for this run only are left to others."""
+        """Remove some entries; those that are too old only for this run are left to others."""
         if sweep.left == _SWEEPS:
             sweep_leases(self._connection, now - _LEASES_KEPT)
         before = now - max(self._ttl, LIFETIME)
@@ -263,8 +263,8 @@ class CacheWriter:
                 self._failed = True
 
     def _bury(self) -> None:
-        """Nobody is to wait for those who have died."""
-        with suppress(sqlite3.Error):  # whoever waits for one of them finds out
+        """Remove the leases of dead owners, so that none waits for them."""
+        with suppress(sqlite3.Error):  # callers that wait for one of them will find out
             self._owners.bury(partial(give_all_back, self._connection))
 
     def _end(self) -> None:
