@@ -38,7 +38,7 @@ def lane_of(*keys: Any) -> LaneSettings:
 
 def test_a_suite_says_where_limits_are_kept() -> None:
     """Either spelling is accepted; other keys have defaults."""
-    assert parsed({"limits": [RPM, HOLDS]}).quota == LimitsSettings(
+    assert parsed({"limits": [RPM, HOLDS]}).limits == LimitsSettings(
         limits=(
             Limit(key="m:rpm", kind="rolling", capacity=60, window=60),
             Limit(key="m:concurrency", kind="concurrency", capacity=4, timeout=3),
@@ -106,7 +106,7 @@ def test_a_suite_says_where_limits_are_kept() -> None:
         ([], ": must be an object, got a list"),
     ],
 )
-def test_qe_20_what_cannot_be_is_told(tmp_path: Path, quota: Any, said: str) -> None:
+def test_qe_20_what_cannot_be_is_told(tmp_path: Path, limits: Any, said: str) -> None:
     """Each backend has required keys, keys exclude each other; sizes and times are at least one."""
     (tmp_path / "limits.json").write_text("[]")
     assert said_of(limits, tmp_path) == [f"$.limits{said}"]
@@ -149,7 +149,7 @@ def test_qe_20_all_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
 
 def test_who_keeps_limits_may_be_written_in_any_case() -> None:
     """Surrounding spaces are ignored; an unknown backend is shown as it is written."""
-    settings = parsed({**REDIS, "backend": " Redis "}).quota
+    settings = parsed({**REDIS, "backend": " Redis "}).limits
     assert settings is not None
     assert settings.backend == "redis"
     assert said_of({"backend": "HTTP"}) == ["$.limits: limits with the backend http need a url"]

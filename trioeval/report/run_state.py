@@ -23,8 +23,8 @@ class LaneState:
 
     name: str
     mood: LaneMood
-    width: int
-    """The max concurrency of the lane."""
+    max_concurrency: int
+    """The maximum number of calls in flight."""
     limit: int
     """The present limit of calls in flight; 0 while the lane is paused or closed."""
     in_flight: int

@@ -116,7 +116,7 @@ def read_command(form: Mapping[str, str]) -> Command:
     """Read the request from a form.
 
     Args:
-        form: `do`, and depending on it `lane`, `width`, `rpm` and `tpm`; blank fields change nothing.
+        form: `do`, and depending on it `lane`, `maxConcurrency`, `rpm` and `tpm`; blank fields change nothing.
 
     Raises:
         ValueError: The form is not valid; the text states why.

@@ -57,7 +57,7 @@ def pass_rate(state: RunState) -> str | None:
 
 def in_flight(lane: LaneState) -> str:
     """Return the calls in flight and the limit, as `4/8`, or as `2/3 of 8` below the max concurrency."""
-    of = "" if lane.limit == lane.width else f" of {lane.width}"
+    of = "" if lane.limit == lane.max_concurrency else f" of {lane.max_concurrency}"
     return f"{lane.in_flight}/{lane.limit}{of}"
 
 
