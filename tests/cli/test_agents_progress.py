@@ -8,7 +8,7 @@ import pytest
 import trio
 
 import trioeval
-from trioeval.agent.open import AgentTerms
+from trioeval.agent.open import AgentOptions
 from trioeval.agent.protocols import (
     AgentEvent,
     AttemptEnded,
@@ -150,7 +150,7 @@ def test_every_case_ends_exactly_once(tmp_path: Path) -> None:
         prepared = prepare(suite_of(tmp_path))
         (tmp_path / "gone").rmdir()
         async with open_planner(None, 1) as planner:
-            terms = AgentTerms(folder=tmp_path / "agents", planner=planner, observe=observe)
+            terms = AgentOptions(folder=tmp_path / "agents", planner=planner, observe=observe)
             await run_suite(prepared, emit=emit, agents=terms)
 
     trio.run(main)

@@ -5,7 +5,7 @@ import signal
 import pytest
 
 from trioeval.cli.run.exit_status import Ending, is_unfinished
-from trioeval.kernel import Cut
+from trioeval.kernel import StopReason
 from trioeval.report import Totals
 from trioeval.report.totals import ColumnTotals
 from trioeval.run import Status
@@ -50,7 +50,11 @@ def test_the_last_line_gives_the_reason_unless_enough_rows_passed(
 ) -> None:
     """A row without a verdict fails the run, whatever the threshold is."""
     ended = Ending(
-        totals=found, duration=1.25, needed=threshold, failed_code=7, cuts=[None, Cut.DEADLINE]
+        totals=found,
+        duration=1.25,
+        needed=threshold,
+        failed_code=7,
+        cuts=[None, StopReason.DEADLINE],
     )
     assert ended.code == code
     assert ended.line.endswith(why)
@@ -68,9 +72,9 @@ def test_a_signal_determines_the_code() -> None:
 def test_a_stop_by_a_viewer_is_not_fail_fast() -> None:
     """Both end a run in the same way; the line names the cause."""
     left = totals(1, 0, 0, 3)
-    asked = Ending(totals=left, duration=1, cuts=[Cut.STOP], steered=True)
+    asked = Ending(totals=left, duration=1, cuts=[StopReason.STOP], steered=True)
     assert "3 rows not run because of a stop from the live view" in asked.line
-    ended = Ending(totals=left, duration=1, cuts=[Cut.STOP])
+    ended = Ending(totals=left, duration=1, cuts=[StopReason.STOP])
     assert "3 rows not run because of --fail-fast" in ended.line
 
 
@@ -101,13 +105,13 @@ def test_an_unfinished_retry_is_not_a_success() -> None:
 @pytest.mark.parametrize(
     ("cuts", "told"),
     [
-        ([Cut.STOP, None], " because of --fail-fast"),
-        ([Cut.BUDGET], " because of the budget"),
-        ([Cut.LANE, Cut.BUDGET], " because of the budget and a closed lane"),
-        ([Cut.CANCEL], ""),
+        ([StopReason.STOP, None], " because of --fail-fast"),
+        ([StopReason.BUDGET], " because of the budget"),
+        ([StopReason.LANE, StopReason.BUDGET], " because of the budget and a closed lane"),
+        ([StopReason.CANCEL], ""),
     ],
 )
-def test_the_last_line_says_why_rows_were_not_run(cuts: list[Cut | None], told: str) -> None:
+def test_the_last_line_says_why_rows_were_not_run(cuts: list[StopReason | None], told: str) -> None:
     """It does not blame a deadline for other causes."""
     ended = Ending(totals=totals(1, 1, 0, 8), duration=0, cuts=cuts)
     assert ended.line.endswith(f"exit 100: 1 row failed, 8 rows not run{told}")
@@ -118,7 +122,7 @@ def test_a_task_that_failed_fast_is_named() -> None:
     found = totals(1, 1, 0, 8)
     ended = Ending(totals=found, duration=0, cuts=[None], failed_fast=["quiz", "sums"])
     assert "8 rows not run because of failFast of task quiz and failFast of task sums" in ended.line
-    ended = Ending(totals=found, duration=0, cuts=[Cut.BUDGET], failed_fast=["a\x1b"])
+    ended = Ending(totals=found, duration=0, cuts=[StopReason.BUDGET], failed_fast=["a\x1b"])
     assert "because of the budget and failFast of task a" in ended.line
     assert (
         "because of failFast of task" in Ending(totals=found, duration=0, failed_fast=[None]).line

@@ -11,12 +11,12 @@ from trioeval.columns.makers.base import CellError
 from trioeval.columns.makers.conversations import CellServices
 from trioeval.columns.makers.llm import EmbeddingMaker
 from trioeval.columns.model import (
-    Asking,
     ColumnsSettings,
     EmbeddingColumn,
     ExpressionColumn,
     JudgeColumn,
     LlmColumn,
+    ModelCallSettings,
     Score,
 )
 from trioeval.columns.model_checks import wrong_models
@@ -93,7 +93,7 @@ def test_a_wrong_name_and_a_failed_call_are_told() -> None:
     assert isinstance(failed, ProviderError)
 
 
-TEXT = Asking(provider=0, prompt="p")
+TEXT = ModelCallSettings(provider=0, prompt="p")
 LLM = LlmColumn(name="a", asking=TEXT)
 JUDGE = JudgeColumn(
     name="a", asking=TEXT, scores=(Score(name="s", description="", options={"1": ""}),)
@@ -128,7 +128,7 @@ def test_who_cannot_do_what_a_column_wants_is_told_before_a_call(
 
 
 def test_keys_that_a_provider_does_not_know_are_told_before_a_call() -> None:
-    asking = Asking(provider=0, prompt="p", config={"temprature": 1})
+    asking = ModelCallSettings(provider=0, prompt="p", config={"temprature": 1})
     settings = ColumnsSettings(columns=(LlmColumn(name="a", asking=asking),))
     (problem,) = wrong_models(settings, [spec_of(ProviderEntry(id=CHAT))])
     assert problem.path == "$.columns[0].config"

@@ -6,7 +6,18 @@ import pytest
 import trio
 
 from trioeval.errors import PlanError
-from trioeval.kernel import Calls, Done, Job, Lanes, LaneSpec, Outcome, Plan, Waiting, Why, collect
+from trioeval.kernel import (
+    Calls,
+    Done,
+    Job,
+    Lanes,
+    LaneSpec,
+    Outcome,
+    Plan,
+    Waiting,
+    WaitReason,
+    collect,
+)
 from trioeval.testing import run_virtual
 
 
@@ -130,7 +141,7 @@ def test_a_wait_for_the_cap_is_told() -> None:
             )
 
     run_virtual(main)
-    assert waits == [Waiting(1.0, "b", Why.CAP, None, None)]
+    assert waits == [Waiting(1.0, "b", WaitReason.CAP, None, None)]
 
 
 @pytest.mark.parametrize("cap", [0, -1, 1.5, True])

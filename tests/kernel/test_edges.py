@@ -13,7 +13,6 @@ from trioeval.kernel import (
     Done,
     Edge,
     Failed,
-    Freed,
     Interrupted,
     Job,
     Lanes,
@@ -22,6 +21,7 @@ from trioeval.kernel import (
     Outcome,
     Plan,
     Readiness,
+    ReadinessUpdate,
     collect,
     run_plan,
 )
@@ -168,17 +168,17 @@ class Decides(Readiness):
     def begin(self) -> Sequence[int]:
         return [0]
 
-    def over(self, index: int, *, done: bool) -> Freed:
+    def on_outcome(self, index: int, *, done: bool) -> ReadinessUpdate:
         if index:
-            return Freed()
-        return Freed([1], [(2, 0)]) if done else Freed([2], [(1, 0)])
+            return ReadinessUpdate()
+        return ReadinessUpdate([1], [(2, 0)]) if done else ReadinessUpdate([2], [(1, 0)])
 
 
 class NeverReady(Decides):
     """One that forgets all jobs but the first."""
 
-    def over(self, index: int, *, done: bool) -> Freed:  # noqa: ARG002 - it forgets
-        return Freed()
+    def on_outcome(self, index: int, *, done: bool) -> ReadinessUpdate:  # noqa: ARG002 - it forgets
+        return ReadinessUpdate()
 
 
 @pytest.mark.parametrize("first", [1.0, -1.0])
@@ -233,7 +233,7 @@ def test_a_readiness_decides_alone(extra: Mapping[str, object]) -> None:
 class Listed(Readiness):
     """A readiness that says what it is told to say, and writes down what it is told."""
 
-    def __init__(self, ready: Sequence[int], freed: Mapping[int, Freed]) -> None:
+    def __init__(self, ready: Sequence[int], freed: Mapping[int, ReadinessUpdate]) -> None:
         self.ready = ready
         self.freed = freed
         self.told: list[tuple[int, bool]] = []
@@ -241,9 +241,9 @@ class Listed(Readiness):
     def begin(self) -> Sequence[int]:
         return self.ready
 
-    def over(self, index: int, *, done: bool) -> Freed:
+    def on_outcome(self, index: int, *, done: bool) -> ReadinessUpdate:
         self.told.append((index, done))
-        return self.freed.get(index, Freed())
+        return self.freed.get(index, ReadinessUpdate())
 
 
 def run_listed(
@@ -265,7 +265,7 @@ def test_serial_jobs_run_first_whether_a_readiness_names_them_or_not(named: Sequ
 
 def test_a_readiness_is_told_of_serial_jobs_as_of_all_others() -> None:
     """BLOCK: what it frees then waits for the end of the serial line; what it blocks never starts."""
-    freed = {1: Freed([0]), 3: Freed([2], [(4, 3)])}
+    freed = {1: ReadinessUpdate([0]), 3: ReadinessUpdate([2], [(4, 3)])}
     listed = Listed([], freed)
     outcomes = run_listed(listed, [1, 3, 5], [1, 1, 1, -1, 1, 1])
     assert starts(outcomes) == [3.0, 0.0, 3.0, 1.0, None, 2.0]
@@ -284,7 +284,9 @@ def test_a_plan_of_serial_jobs_only_needs_nothing_of_its_readiness() -> None:
 def test_a_readiness_cannot_block_a_serial_job(blocks: int) -> None:
     """Neither one that is over nor one to come; a fault of the plan, which ends the run."""
     with pytest.raises(PlanError) as caught:
-        run_listed(Listed([3], {0: Freed(blocked=[(blocks, 0)])}), [0, 1, 2], [1, 1, 1, 1])
+        run_listed(
+            Listed([3], {0: ReadinessUpdate(blocked=[(blocks, 0)])}), [0, 1, 2], [1, 1, 1, 1]
+        )
     assert str(caught.value) == (
         f"the readiness of the plan blocks job {blocks}, which is serial: it runs anyway"
     )
@@ -299,6 +301,6 @@ def test_a_readiness_that_forgets_a_job_behind_serial_ones_ends_the_run() -> Non
 
 def test_the_deadline_cuts_serial_jobs_and_what_waits_for_them() -> None:
     """TOTAL: the one under way is interrupted; those behind it, ready or not, were not run."""
-    listed = Listed([0], {1: Freed([2])})
+    listed = Listed([0], {1: ReadinessUpdate([2])})
     outcomes = run_listed(listed, [1, 3], [1, 1, 1, 5], deadline=3.0)
     assert [type(outcome) for outcome in outcomes] == [NotRun, Done, NotRun, Interrupted]

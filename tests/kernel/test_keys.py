@@ -8,7 +8,6 @@ from trioeval.errors import CallError, Fault
 from trioeval.kernel import (
     Blocked,
     Calls,
-    Cut,
     Done,
     Edge,
     Failed,
@@ -18,6 +17,7 @@ from trioeval.kernel import (
     NotRun,
     Outcome,
     Plan,
+    StopReason,
     collect,
 )
 from trioeval.testing import run_virtual
@@ -103,7 +103,7 @@ def test_a_job_of_a_closed_lane_gives_its_key_on_unstarted() -> None:
     shut = LaneSpec("shut", 1, breaker_threshold=1)
     outcomes = outcomes_of(jobs, [shut, LaneSpec("free", 1)])
     reason = "1 calls in a row were refused: no such key"
-    assert outcomes[1:] == [NotRun(1, Cut.LANE, reason), Done(2, 1.0, 2.0, 0.0, 1, None)]
+    assert outcomes[1:] == [NotRun(1, StopReason.LANE, reason), Done(2, 1.0, 2.0, 0.0, 1, None)]
 
 
 def test_a_job_whose_dependency_is_met_still_waits_for_its_key() -> None:

@@ -18,7 +18,7 @@ from trioeval.kernel import (
     LaneStatistics,
     Plan,
     Waiting,
-    Why,
+    WaitReason,
     collect,
 )
 from trioeval.kernel.reservations import CallRequest
@@ -117,10 +117,10 @@ def test_waits_are_told_with_reason_and_end() -> None:
         return [event for event in events if isinstance(event, Waiting)]
 
     assert run_virtual(main) == [
-        Waiting(0.0, "a", Why.DELAY, 2.0, 0),
-        Waiting(0.0, "a", Why.TURN, None, 0),
-        Waiting(2.0, "a", Why.DELAY, 4.0, 0),
-        Waiting(4.0, "a", Why.SLOT, None, 0),
+        Waiting(0.0, "a", WaitReason.DELAY, 2.0, 0),
+        Waiting(0.0, "a", WaitReason.TURN, None, 0),
+        Waiting(2.0, "a", WaitReason.DELAY, 4.0, 0),
+        Waiting(4.0, "a", WaitReason.SLOT, None, 0),
     ]
 
 

@@ -12,7 +12,6 @@ from trioeval.errors import CallError, Fault, LaneClosedError
 from trioeval.kernel import (
     Backoff,
     Calls,
-    Cut,
     Done,
     Event,
     Failed,
@@ -24,9 +23,10 @@ from trioeval.kernel import (
     NotRun,
     Outcome,
     Plan,
+    StopReason,
     Throttled,
     Waiting,
-    Why,
+    WaitReason,
     collect,
 )
 from trioeval.rates import Allowance, RateHint
@@ -116,7 +116,7 @@ def test_a_rest_is_off_the_clock_and_holds_no_slot() -> None:
     assert body.starts == [0.0, 1.0, 2.0]
     assert outcomes == [Done(0, 0.0, 3.0, 1.0, 2, 3), Done(1, 1.0, 2.0, 0.0, 1, 2)]
     waits = [e for e in events if isinstance(e, Waiting) and e.index is not None]
-    assert waits[0] == Waiting(1.0, "a", Why.BACKOFF, 1.5, 0)
+    assert waits[0] == Waiting(1.0, "a", WaitReason.BACKOFF, 1.5, 0)
 
 
 @pytest.mark.parametrize("fault", [TRANSIENT, BUSY])
@@ -194,7 +194,7 @@ def test_a_lane_that_refuses_for_good_is_closed_and_its_jobs_are_not_run() -> No
     reason = "3 calls in a row were refused: no such key"
     assert len(body.starts) == 3
     assert all(isinstance(outcome, Failed) for outcome in outcomes[:3])
-    assert outcomes[3:3000] == [NotRun(i, Cut.LANE, reason) for i in range(3, 3000)]
+    assert outcomes[3:3000] == [NotRun(i, StopReason.LANE, reason) for i in range(3, 3000)]
     done = [outcome.finished_at for outcome in outcomes[3000:] if isinstance(outcome, Done)]
     assert done == [float(n) for n in range(1, 11)]
     assert [e for e in events if isinstance(e, LaneClosed)] == [LaneClosed(3.0, "a", reason)]
@@ -267,7 +267,7 @@ def test_a_wait_longer_than_the_patience_is_not_begun() -> None:
     outcomes, _ = run_lanes(body, [LaneSpec("a", 1)], [Job(i, "a", 0.0) for i in range(2)])
     reason = "asked to wait 86400 s, longer than the patience of 300 s: come back tomorrow"
     assert isinstance(outcomes[0], Failed)
-    assert outcomes[1] == NotRun(1, Cut.LANE, reason)
+    assert outcomes[1] == NotRun(1, StopReason.LANE, reason)
     assert body.starts == [0.0]
 
 
@@ -275,7 +275,7 @@ def test_a_used_up_account_closes_the_lane_at_once() -> None:
     """One call is enough."""
     body = Answers(CallError(Fault.QUOTA_EXHAUSTED, "no credit"))
     outcomes, _ = run_lanes(body, [LaneSpec("a", 1)], [Job(i, "a", 0.0) for i in range(3)])
-    assert outcomes[1:] == [NotRun(i, Cut.LANE, "no credit") for i in (1, 2)]
+    assert outcomes[1:] == [NotRun(i, StopReason.LANE, "no credit") for i in (1, 2)]
 
 
 def test_serial_jobs_of_a_closed_lane_are_not_run() -> None:

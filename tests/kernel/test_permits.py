@@ -37,7 +37,7 @@ from trioeval.kernel import (
     Shortage,
     TimedOut,
     Waiting,
-    Why,
+    WaitReason,
     collect,
 )
 from trioeval.kernel.reservations import CallRequest
@@ -95,8 +95,8 @@ def test_a_wait_for_a_permit_is_told_with_what_it_is_for() -> None:
     mine = [one for one in told(trace, Reserving, Waiting, CallStarted) if _index(one) == 1]
     assert mine == [
         Reserving(0.0, 1, "a"),
-        Waiting(0.0, "a", Why.SHARED_LIMIT, None, 1, Shortage("rate_limit")),
-        Waiting(1.0, "a", Why.SHARED_LIMIT, 2.5, 1, Shortage("rate_limit", until=2.5)),
+        Waiting(0.0, "a", WaitReason.SHARED_LIMIT, None, 1, Shortage("rate_limit")),
+        Waiting(1.0, "a", WaitReason.SHARED_LIMIT, 2.5, 1, Shortage("rate_limit", until=2.5)),
         CallStarted(2.5, 1, "a"),
     ]
 
@@ -114,7 +114,7 @@ def test_who_waits_for_a_permit_holds_no_slot_and_is_first() -> None:
         after = lanes["a"].statistics()
         return said.in_flight, said.waiting, said.why, after.waiting, after.why
 
-    assert run_virtual(main) == (0, 1, Why.SHARED_LIMIT, 0, None)
+    assert run_virtual(main) == (0, 1, WaitReason.SHARED_LIMIT, 0, None)
 
 
 def test_only_the_first_in_line_asks() -> None:
@@ -363,7 +363,7 @@ def test_an_observer_that_pauses_the_lane_at_a_question_loses_no_permit() -> Non
             if isinstance(event, Reserving) and not paused:
                 paused.append(event)
                 lanes["a"].pause()
-            elif isinstance(event, Waiting) and event.why is Why.PAUSED:
+            elif isinstance(event, Waiting) and event.why is WaitReason.PAUSED:
                 lanes["a"].resume()
 
         plan = Plan.of([Job(0, "a", None)])

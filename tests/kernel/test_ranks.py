@@ -16,7 +16,6 @@ from trioeval.kernel import (
     Done,
     Event,
     Failed,
-    Freed,
     Job,
     Lanes,
     LaneSpec,
@@ -25,6 +24,7 @@ from trioeval.kernel import (
     Plan,
     Rank,
     Readiness,
+    ReadinessUpdate,
     Salvaged,
     collect,
     run_plan,
@@ -37,9 +37,9 @@ class Told(Readiness):
     """Says what it is told to say; writes down for whom its rank was asked."""
 
     ready: Sequence[int]
-    freed: Mapping[int, Freed] = attrs.field(factory=dict)
+    freed: Mapping[int, ReadinessUpdate] = attrs.field(factory=dict)
     """By the job that is over."""
-    again: Mapping[int, Freed] = attrs.field(factory=dict)
+    again: Mapping[int, ReadinessUpdate] = attrs.field(factory=dict)
     """By the job that is set aside; the run says of all others when their round comes."""
     ranks: Mapping[int, Any] = attrs.field(factory=dict)
     asked: list[int] = attrs.field(factory=list)
@@ -47,15 +47,15 @@ class Told(Readiness):
     def begin(self) -> Sequence[int]:
         return self.ready
 
-    def over(self, index: int, *, done: bool) -> Freed:  # noqa: ARG002 - whatever it is
-        return self.freed.get(index, Freed())
+    def on_outcome(self, index: int, *, done: bool) -> ReadinessUpdate:  # noqa: ARG002 - whatever it is
+        return self.freed.get(index, ReadinessUpdate())
 
     def rank(self, index: int) -> Rank:
         self.asked.append(index)
         ranks: Rank = self.ranks.get(index, ())
         return ranks
 
-    def aside(self, index: int) -> Freed | None:
+    def on_set_aside(self, index: int) -> ReadinessUpdate | None:
         return self.again.get(index)
 
 
@@ -163,7 +163,7 @@ def test_ready_jobs_of_a_lane_start_by_rank_and_then_by_index() -> None:
 
 def test_a_job_that_becomes_ready_later_passes_those_of_a_higher_rank() -> None:
     """It does not come back to who has started."""
-    told = Told([0, 1, 2], {0: Freed([3])}, ranks={0: (0,), 1: (4,), 2: (6,), 3: (5,)})
+    told = Told([0, 1, 2], {0: ReadinessUpdate([3])}, ranks={0: (0,), 1: (4,), 2: (6,), 3: (5,)})
     assert run_told(told, [1] * 4).order == [0, 1, 3, 2]
 
 
@@ -184,7 +184,7 @@ def test_ranks_order_those_that_wait_for_their_key_when_it_is_theirs() -> None:
 
 def test_who_was_ready_or_waited_for_its_key_may_be_withdrawn() -> None:
     """BLOCK: its outcome comes at once, it never starts, and its key goes on to the next."""
-    told = Told(range(5), {0: Freed(blocked=[(3, 0), (2, 4)])})
+    told = Told(range(5), {0: ReadinessUpdate(blocked=[(3, 0), (2, 4)])})
     seen = run_told(told, [1] * 5, keys={0: "k", 2: "k", 4: "k"})
     assert seen.order == [0, 1, 4]
     assert seen.settled[:3] == [0, 3, 2]
@@ -193,7 +193,7 @@ def test_who_was_ready_or_waited_for_its_key_may_be_withdrawn() -> None:
 
 def test_who_is_named_and_blocked_at_once_is_withdrawn() -> None:
     """`ready` counts before `blocked`."""
-    told = Told([0], {0: Freed([2, 1], [(2, 0)])})
+    told = Told([0], {0: ReadinessUpdate([2, 1], [(2, 0)])})
     seen = run_told(told, [1] * 3)
     assert seen.order == [0, 1]
     assert seen.outcomes[2] == Blocked(2, 0)
@@ -201,8 +201,8 @@ def test_who_is_named_and_blocked_at_once_is_withdrawn() -> None:
 
 def test_who_is_set_aside_may_be_withdrawn_and_keeps_its_failure() -> None:
     """TOTAL: whoever was to say when its round comes."""
-    for again in ({}, {0: Freed()}):
-        told = Told([0, 1], {1: Freed(blocked=[(0, 1)])}, again)
+    for again in ({}, {0: ReadinessUpdate()}):
+        told = Told([0, 1], {1: ReadinessUpdate(blocked=[(0, 1)])}, again)
         seen = run_told(told, [-1, 1], salvage_rounds=1)
         assert seen.order == [0, 1]
         assert seen.settled == [1, 0]
@@ -212,7 +212,9 @@ def test_who_is_set_aside_may_be_withdrawn_and_keeps_its_failure() -> None:
 
 def test_who_waits_for_its_next_round_on_the_lane_may_be_withdrawn() -> None:
     """It was named again and has not started: the failure of its last run is its outcome."""
-    told = Told([0, 1], {1: Freed(blocked=[(0, 1)])}, {0: Freed([0, 2])}, {0: (5,)})
+    told = Told(
+        [0, 1], {1: ReadinessUpdate(blocked=[(0, 1)])}, {0: ReadinessUpdate([0, 2])}, {0: (5,)}
+    )
     seen = run_told(told, [-1, 2, 3], lanes=[attrs.evolve(A, max_concurrency=2)], salvage_rounds=1)
     assert seen.order == [1, 0, 2]
     assert seen.settled == [1, 0, 2]
@@ -231,19 +233,21 @@ def test_a_withdrawal_of_all_that_a_lane_had_leaves_nobody_in_line() -> None:
             waiting.append(lanes["a"].statistics().waiting)
 
     lanes = [attrs.evolve(A, min_gap=1e6), LaneSpec("b", 1)]
-    told = Told([0, 1, 2], {0: Freed([3], [(2, 0)])})
+    told = Told([0, 1, 2], {0: ReadinessUpdate([3], [(2, 0)])})
     on = {0: "b", 3: "b"}
     seen = run_told(told, [1, 0, 1, 1], lanes=lanes, on=on, watch=watch)
     assert waiting == [1, 0]
     assert seen.ended_at == 2
-    seen = run_told(Told([0, 1, 2], {0: Freed(blocked=[(2, 0)])}), [1, 0, 1], lanes=lanes, on=on)
+    seen = run_told(
+        Told([0, 1, 2], {0: ReadinessUpdate(blocked=[(2, 0)])}), [1, 0, 1], lanes=lanes, on=on
+    )
     assert seen.ended_at == 1
 
 
 def test_a_lane_whose_jobs_were_withdrawn_takes_what_becomes_ready_later() -> None:
     """Somebody stands in line again."""
     lanes = [attrs.evolve(A, min_gap=4.0), LaneSpec("b", 1)]
-    told = Told([0, 1, 2], {0: Freed([3], [(2, 0)]), 3: Freed([4])})
+    told = Told([0, 1, 2], {0: ReadinessUpdate([3], [(2, 0)]), 3: ReadinessUpdate([4])})
     seen = run_told(told, [1, 0, 1, 1, 1], lanes=lanes, on={0: "b", 3: "b"})
     assert seen.starts[-1] == (4, 4.0)
 
@@ -257,14 +261,14 @@ def test_a_job_that_has_left_its_lane_may_be_withdrawn() -> None:
         return job.index > 0
 
     lanes = [A, LaneSpec("b", 1)]
-    told = Told([0, 1, 2, 3], {0: Freed(blocked=[(2, 0)])})
+    told = Told([0, 1, 2, 3], {0: ReadinessUpdate(blocked=[(2, 0)])})
     more: dict[str, Any] = {"lanes": lanes, "on": {0: "b"}, "max_live_jobs": 1}
     more["needs_no_lane"] = needs_no_lane
     seen = run_told(told, [1, 2, 1, 1], **more)
     assert sorted(looked) == [0, 1, 2, 3]
     assert seen.starts[-1] == (3, 2.0)
     assert seen.ended_at == 3
-    told = Told([0, 1, 2], {0: Freed(blocked=[(2, 0)])})
+    told = Told([0, 1, 2], {0: ReadinessUpdate(blocked=[(2, 0)])})
     assert run_told(told, [1, 2, 1], **more).ended_at == 2
 
 
@@ -277,7 +281,9 @@ def test_a_rank_is_kept_by_a_job_that_leaves_its_lane() -> None:
 
 def test_a_readiness_says_when_the_round_of_a_job_comes() -> None:
     """While others go on: in the answer itself, or in a later one; told of when it is named."""
-    told = Told([0, 1, 2, 3], {2: Freed([0])}, {0: Freed(), 1: Freed([1])})
+    told = Told(
+        [0, 1, 2, 3], {2: ReadinessUpdate([0])}, {0: ReadinessUpdate(), 1: ReadinessUpdate([1])}
+    )
     seen = run_told(told, [-1, -1, 1, 1], salvage_rounds=1)
     assert seen.starts == [(0, 0), (1, 1), (1, 2), (2, 3), (0, 4), (3, 5)]
     assert seen.salvaged == [Salvaged(2.0, (1,)), Salvaged(4.0, (0,))]
@@ -286,7 +292,7 @@ def test_a_readiness_says_when_the_round_of_a_job_comes() -> None:
 
 def test_a_job_that_is_named_again_and_blocked_at_once_has_no_round() -> None:
     """Blocked wins: no round is announced that never comes, and its failure is its outcome."""
-    told = Told([0, 1], {}, {0: Freed([0], [(0, 0)])})
+    told = Told([0, 1], {}, {0: ReadinessUpdate([0], [(0, 0)])})
     seen = run_told(told, [-1, 1], salvage_rounds=1)
     assert seen.order == [0, 1]
     assert seen.salvaged == []
@@ -295,7 +301,9 @@ def test_a_job_that_is_named_again_and_blocked_at_once_has_no_round() -> None:
 
 def test_jobs_named_again_together_are_told_of_together_in_index_order() -> None:
     """Beside jobs that were never set aside."""
-    told = Told([0, 1, 2], {2: Freed([1, 3, 0])}, {0: Freed(), 1: Freed()})
+    told = Told(
+        [0, 1, 2], {2: ReadinessUpdate([1, 3, 0])}, {0: ReadinessUpdate(), 1: ReadinessUpdate()}
+    )
     seen = run_told(told, [-1, -1, 1, 1], salvage_rounds=1)
     assert seen.salvaged == [Salvaged(3.0, (0, 1))]
     assert seen.order == [0, 1, 2, 0, 1, 3]
@@ -303,13 +311,13 @@ def test_jobs_named_again_together_are_told_of_together_in_index_order() -> None
 
 def test_a_job_that_keeps_its_key_is_run_again_before_the_next_of_the_key() -> None:
     """It has no outcome, so it has its key."""
-    told = Told([0, 1], again={0: Freed([0])})
+    told = Told([0, 1], again={0: ReadinessUpdate([0])})
     assert run_told(told, [-1, 1], keys={0: "k", 1: "k"}, salvage_rounds=1).order == [0, 0, 1]
 
 
 def test_a_job_whose_round_never_comes_ends_the_run() -> None:
     """No hang, whatever else was forgotten; what it failed with is its outcome."""
-    seen = run_told(Told([0, 1], again={0: Freed()}), [-1, 1, 1], salvage_rounds=1)
+    seen = run_told(Told([0, 1], again={0: ReadinessUpdate()}), [-1, 1, 1], salvage_rounds=1)
     assert str(seen.error) == "2 jobs of the plan never became ready, 1 of them again"
     assert [type(outcome) for outcome in seen.outcomes] == [Failed, Done, NotRun]
 
@@ -317,7 +325,7 @@ def test_a_job_whose_round_never_comes_ends_the_run() -> None:
 @pytest.mark.parametrize("ends", [{"stop_at": 2.5}, {"deadline": 2.5}])
 def test_who_is_set_aside_when_the_run_ends_keeps_its_failure(ends: Mapping[str, Any]) -> None:
     """TOTAL: named again or not."""
-    again = {0: Freed(), 1: Freed([1, 3])}
+    again = {0: ReadinessUpdate(), 1: ReadinessUpdate([1, 3])}
     told = Told([0, 1, 2], again=again, ranks={1: (1,), 2: (2,)})
     seen = run_told(told, [-1, -1, 1, 5], salvage_rounds=1, **ends)
     assert seen.order == [0, 1, 3]
@@ -328,7 +336,7 @@ def test_who_is_set_aside_when_the_run_ends_keeps_its_failure(ends: Mapping[str,
 def test_who_is_named_again_on_a_lane_that_was_closed_keeps_its_failure() -> None:
     """HONEST: it is not said never to have run, and its readiness hears of its outcome."""
     lanes = [attrs.evolve(A, breaker_threshold=1), LaneSpec("b", 1)]
-    told = Told([0, 1], {1: Freed([0]), 0: Freed([2])}, {0: Freed()})
+    told = Told([0, 1], {1: ReadinessUpdate([0]), 0: ReadinessUpdate([2])}, {0: ReadinessUpdate()})
     seen = run_told(told, [-1, -1, 1], lanes=lanes, on={2: "b"}, fatal=1, salvage_rounds=1)
     assert seen.starts == [(0, 0), (1, 1), (2, 2)]
     assert [type(outcome) for outcome in seen.outcomes] == [Failed, Failed, Done]
@@ -351,8 +359,8 @@ def test_a_withdrawal_costs_the_same_however_many_jobs_wait() -> None:
             looked += 1
             return Job(index, "a", None)
 
-    freed = {i: Freed(blocked=[(i - 1, i)]) for i in range(2, size)}
-    told = Told(range(size), {0: Freed(blocked=[(size - 1, 0)]), **freed})
+    freed = {i: ReadinessUpdate(blocked=[(i - 1, i)]) for i in range(2, size)}
+    told = Told(range(size), {0: ReadinessUpdate(blocked=[(size - 1, 0)]), **freed})
 
     async def body(_job: Job[None], calls: Calls[None]) -> None:
         await calls("a", trio.lowlevel.checkpoint)
@@ -374,25 +382,28 @@ BLOCKS = "the readiness of the plan blocks job "
     ("told", "message"),
     [
         (Told([0, 0]), NAMES + "0 as ready twice"),
-        (Told([0, 1], {0: Freed([1])}), NAMES + "1 as ready twice"),
-        (Told([0, 1], {0: Freed([2, 2])}), NAMES + "2 as ready twice"),
-        (Told([0, 1], {0: Freed([0])}), NAMES + "0 as ready, which is over"),
-        (Told([0, 3], {0: Freed([3])}), NAMES + "3 as ready, which has started"),
-        (Told([0], {0: Freed([1], [(1, 0), (1, 0)])}), BLOCKS + "1, which is over"),
-        (Told([0], {0: Freed(blocked=[(0, 0)])}), BLOCKS + "0, which is over"),
-        (Told([0, 3], {0: Freed(blocked=[(3, 0)])}), BLOCKS + "3, which has started"),
+        (Told([0, 1], {0: ReadinessUpdate([1])}), NAMES + "1 as ready twice"),
+        (Told([0, 1], {0: ReadinessUpdate([2, 2])}), NAMES + "2 as ready twice"),
+        (Told([0, 1], {0: ReadinessUpdate([0])}), NAMES + "0 as ready, which is over"),
+        (Told([0, 3], {0: ReadinessUpdate([3])}), NAMES + "3 as ready, which has started"),
+        (Told([0], {0: ReadinessUpdate([1], [(1, 0), (1, 0)])}), BLOCKS + "1, which is over"),
+        (Told([0], {0: ReadinessUpdate(blocked=[(0, 0)])}), BLOCKS + "0, which is over"),
+        (Told([0, 3], {0: ReadinessUpdate(blocked=[(3, 0)])}), BLOCKS + "3, which has started"),
         (
-            Told([0, 1], {0: Freed(blocked=[(1, 0)]), 1: Freed([1])}),
+            Told([0, 1], {0: ReadinessUpdate(blocked=[(1, 0)]), 1: ReadinessUpdate([1])}),
             NAMES + "1 as ready, which is over",
         ),
         (
-            Told([4, 0], {0: Freed([4])}),
+            Told([4, 0], {0: ReadinessUpdate([4])}),
             NAMES + "4 as ready, although it left the time of its round to the run",
         ),
-        (Told([4, 0], again={4: Freed([4, 4])}), NAMES + "4 as ready twice"),
-        (Told([4, 0], {4: Freed([4])}, {4: Freed([4])}), NAMES + "4 as ready, which is over"),
+        (Told([4, 0], again={4: ReadinessUpdate([4, 4])}), NAMES + "4 as ready twice"),
         (
-            Told([4], again={4: Freed([9])}),
+            Told([4, 0], {4: ReadinessUpdate([4])}, {4: ReadinessUpdate([4])}),
+            NAMES + "4 as ready, which is over",
+        ),
+        (
+            Told([4], again={4: ReadinessUpdate([9])}),
             "the readiness of the plan names 9; its jobs are 0 to 4",
         ),
         (

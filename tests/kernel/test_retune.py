@@ -19,7 +19,7 @@ from trioeval.kernel import (
     Outcome,
     Plan,
     Waiting,
-    Why,
+    WaitReason,
     collect,
 )
 from trioeval.testing import run_virtual
@@ -154,7 +154,7 @@ def test_who_is_told_of_a_wait_may_end_it_at_once() -> None:
         lanes["a"].pause()
 
         def resume(event: Event) -> None:
-            if isinstance(event, Waiting) and event.why is Why.PAUSED:
+            if isinstance(event, Waiting) and event.why is WaitReason.PAUSED:
                 lanes["a"].resume()
 
         plan = Plan.of(Job(i, "a", 10.0) for i in range(4))

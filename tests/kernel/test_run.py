@@ -12,7 +12,6 @@ import trio.lowlevel
 from trioeval.errors import CallError, Fault, PlanError, TooLateError
 from trioeval.kernel import (
     Calls,
-    Cut,
     Done,
     Event,
     Failed,
@@ -23,10 +22,11 @@ from trioeval.kernel import (
     NotRun,
     Outcome,
     Plan,
+    StopReason,
     Summary,
     TimedOut,
     Waiting,
-    Why,
+    WaitReason,
     collect,
     run_plan,
 )
@@ -113,8 +113,8 @@ def test_deadline_cuts_what_runs_and_still_emits_everything() -> None:
     )
     assert outcomes == [
         Done(0, 0.0, 2.0, 0.0, 1, 2),
-        Interrupted(1, 2.0, 5.0, 0.0, 1, Cut.DEADLINE),
-        NotRun(2, Cut.DEADLINE),
+        Interrupted(1, 2.0, 5.0, 0.0, 1, StopReason.DEADLINE),
+        NotRun(2, StopReason.DEADLINE),
     ]
 
 
@@ -123,7 +123,7 @@ def test_what_is_done_beyond_a_job_that_never_ran_is_emitted_as_done() -> None:
     plan = Plan.of([Job(0, "a", 9.0), Job(1, "a", 9.0), Job(2, "b", 1.0)])
     lanes = Lanes([LaneSpec("a", max_concurrency=1), LaneSpec("b")])
     outcomes = run_virtual(lambda: collect(plan, call_for, lanes=lanes, deadline=5.0))
-    assert outcomes[1:] == [NotRun(1, Cut.DEADLINE), Done(2, 0.0, 1.0, 0.0, 1, 1.0)]
+    assert outcomes[1:] == [NotRun(1, StopReason.DEADLINE), Done(2, 0.0, 1.0, 0.0, 1, 1.0)]
 
 
 def test_stop_lets_what_runs_finish() -> None:
@@ -144,8 +144,8 @@ def test_stop_lets_what_runs_finish() -> None:
 
     assert run_virtual(main) == [
         Done(0, 0.0, 8.0, 0.0, 1, 8),
-        NotRun(1, Cut.STOP),
-        NotRun(2, Cut.STOP),
+        NotRun(1, StopReason.STOP),
+        NotRun(2, StopReason.STOP),
     ]
 
 
@@ -162,11 +162,11 @@ def test_a_cancelled_caller_still_gets_every_outcome() -> None:
         return consumer
 
     assert run_virtual(main).outcomes == [
-        Interrupted(0, 0.0, 2.5, 0.0, 1, Cut.CANCEL),
+        Interrupted(0, 0.0, 2.5, 0.0, 1, StopReason.CANCEL),
         Done(1, 0.0, 1.0, 0.0, 1, 1),
         Done(2, 1.0, 2.0, 0.0, 1, 1),
-        Interrupted(3, 2.0, 2.5, 0.0, 1, Cut.CANCEL),
-        NotRun(4, Cut.CANCEL),
+        Interrupted(3, 2.0, 2.5, 0.0, 1, StopReason.CANCEL),
+        NotRun(4, StopReason.CANCEL),
     ]
 
 
@@ -191,7 +191,7 @@ def test_no_job_begins_after_the_caller_was_cancelled(attempt: int) -> None:
 
     outcomes = run_virtual(main).outcomes
     assert begun == [0, 1]
-    assert outcomes[2] == NotRun(2, Cut.CANCEL)
+    assert outcomes[2] == NotRun(2, StopReason.CANCEL)
 
 
 def test_a_cancelled_caller_waits_for_its_consumer_no_longer_than_the_grace() -> None:
@@ -228,14 +228,14 @@ def test_outcomes_of_bodies_that_clean_up_for_long_are_emitted_too() -> None:
 
     consumer = run_virtual(main)
     assert consumer.outcomes == [
-        Interrupted(0, 0.0, 8.0, 0.0, 1, Cut.CANCEL),
-        NotRun(1, Cut.CANCEL),
+        Interrupted(0, 0.0, 8.0, 0.0, 1, StopReason.CANCEL),
+        NotRun(1, StopReason.CANCEL),
     ]
     assert consumer.instants == [8.0, 8.0]
 
 
 def test_an_error_in_the_cleanup_of_a_body_stays_with_its_job() -> None:
-    """Cut at the deadline, a branch of a body fails: the run still returns, and says interrupted."""
+    """StopReason at the deadline, a branch of a body fails: the run still returns, and says interrupted."""
 
     async def body(job: Job[float], calls: Calls[float]) -> float:
         async with trio.open_nursery() as nursery:
@@ -245,7 +245,7 @@ def test_an_error_in_the_cleanup_of_a_body_stays_with_its_job() -> None:
     outcomes = run_virtual(
         lambda: collect(plan_of(9, 9), body, lanes=Lanes([LaneSpec("a")]), deadline=2.0)
     )
-    assert outcomes == [Interrupted(i, 0.0, 2.0, 0.0, 1, Cut.DEADLINE) for i in range(2)]
+    assert outcomes == [Interrupted(i, 0.0, 2.0, 0.0, 1, StopReason.DEADLINE) for i in range(2)]
 
 
 async def fail_in_cleanup() -> None:
@@ -328,7 +328,7 @@ def test_waits_for_the_serial_gate_are_told() -> None:
             nursery.start_soon(lambda: collect(plan_of(1), call_for, lanes=lanes, observe=observe))
 
     run_virtual(main)
-    assert told == [Waiting(1.0, "a", Why.GATE, None, None)]
+    assert told == [Waiting(1.0, "a", WaitReason.GATE, None, None)]
 
 
 def test_a_plan_that_cannot_give_a_job_ends_the_run_with_a_plan_error() -> None:
@@ -352,7 +352,7 @@ def test_a_plan_that_cannot_give_a_job_ends_the_run_with_a_plan_error() -> None:
         run_virtual(main)
     assert str(caught.value) == "the plan cannot return job 1: KeyError: 1"
     assert isinstance(caught.value.__cause__, KeyError)
-    assert cut == [Interrupted(0, 0.0, 0.0, 0.0, 1, Cut.FAULT), NotRun(1, Cut.FAULT)]
+    assert cut == [Interrupted(0, 0.0, 0.0, 0.0, 1, StopReason.FAULT), NotRun(1, StopReason.FAULT)]
 
 
 def test_a_lane_whose_next_job_is_far_away_does_not_hold_up_the_others() -> None:
@@ -530,7 +530,7 @@ def test_no_job_starts_at_the_very_instant_of_the_deadline() -> None:
 
     lanes = Lanes([LaneSpec("a", max_concurrency=1)])
     outcomes = run_virtual(lambda: collect(plan_of(5, 1), body, lanes=lanes, deadline=5.0))
-    assert outcomes == [Done(0, 0.0, 5.0, 0.0, 0, 5), NotRun(1, Cut.DEADLINE)]
+    assert outcomes == [Done(0, 0.0, 5.0, 0.0, 0, 5), NotRun(1, StopReason.DEADLINE)]
 
 
 def test_no_call_starts_at_the_very_instant_of_the_deadline() -> None:
@@ -542,7 +542,7 @@ def test_no_call_starts_at_the_very_instant_of_the_deadline() -> None:
 
     lanes = Lanes([LaneSpec("a")])
     outcomes = run_virtual(lambda: collect(plan_of(1), body, lanes=lanes, deadline=5.0))
-    assert outcomes == [Interrupted(0, 0.0, 5.0, 0.0, 0, Cut.DEADLINE)]
+    assert outcomes == [Interrupted(0, 0.0, 5.0, 0.0, 0, StopReason.DEADLINE)]
 
 
 def test_a_job_that_returns_as_its_timeout_strikes_does_not_hurt_the_next() -> None:

@@ -10,7 +10,6 @@ from trioeval.errors import CallError, Fault, PlanError
 from trioeval.kernel import (
     Blocked,
     Calls,
-    Cut,
     Done,
     Edge,
     Event,
@@ -22,6 +21,7 @@ from trioeval.kernel import (
     Outcome,
     Plan,
     Salvaged,
+    StopReason,
     collect,
     run_plan,
 )
@@ -163,7 +163,7 @@ def test_a_deadline_in_a_round_interrupts_one_and_leaves_the_others_failed() -> 
     outcomes, _, _ = salvage([MISHAP], [MISHAP], [MISHAP], rounds=1, width=1, deadline=4.5)
     assert isinstance(outcomes[0], Failed)
     assert outcomes[0].calls == 2
-    assert outcomes[1] == Interrupted(1, 4.0, 4.5, 0.0, 2, Cut.DEADLINE)
+    assert outcomes[1] == Interrupted(1, 4.0, 4.5, 0.0, 2, StopReason.DEADLINE)
     assert isinstance(outcomes[2], Failed)
     assert outcomes[2].calls == 1
 

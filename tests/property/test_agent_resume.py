@@ -19,7 +19,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from trioeval import ProviderError, Reply, Request, Row, parse_suite, run_suite
-from trioeval.agent.open import AgentTerms
+from trioeval.agent.open import AgentOptions
 from trioeval.evaluation.journal import CallRecord
 from trioeval.run.prepare import prepare
 from trioeval.testing.journals import MemoryJournal, Write
@@ -101,7 +101,7 @@ def play(
 
     async def main() -> None:
         prepared = prepare(parse_suite(suite), providers=players, environ={})
-        terms = AgentTerms(folder=folder / "run")
+        terms = AgentOptions(folder=folder / "run")
         with trio.fail_after(60), journal.scope:
             await run_suite(prepared, emit=nobody, journal=journal, agents=terms)
 

@@ -8,7 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from trioeval.errors import LimitError
-from trioeval.kernel import Cut, Failed, Interrupted, Reserving, Waiting, Why
+from trioeval.kernel import Failed, Interrupted, Reserving, StopReason, Waiting, WaitReason
 from trioeval.testing import (
     CallScript,
     JobScript,
@@ -136,7 +136,7 @@ def test_drawn_limits_do_what_limits_do() -> None:
         trace = run_scenario(scenario)
         outcomes = [emission.outcome for emission in trace.emissions]
         reached["withdrawn"] += any(
-            isinstance(one, Interrupted) and one.cut is Cut.STOP for one in outcomes
+            isinstance(one, Interrupted) and one.cut is StopReason.STOP for one in outcomes
         )
         failed = [one.error for one in outcomes if isinstance(one, Failed)]
         reached.update(error.reason for error in failed if isinstance(error, LimitError))
@@ -144,7 +144,7 @@ def test_drawn_limits_do_what_limits_do() -> None:
         reached["given back"] += any(ends)
         reached["settled"] += not all(ends)
         waits = [event for event in trace.events if isinstance(event, Waiting)]
-        reached["waited for"] += any(event.why is Why.SHARED_LIMIT for event in waits)
+        reached["waited for"] += any(event.why is WaitReason.SHARED_LIMIT for event in waits)
         reached["asked for"] += any(isinstance(event, Reserving) for event in trace.events)
 
     draw()

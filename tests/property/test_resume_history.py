@@ -30,7 +30,7 @@ from test_serialize import (
 
 from trioeval import Reply, Request, Row, Status, collect, parse_suite, run_suite
 from trioeval.columns.result import DatasetResult
-from trioeval.evaluation.journal import CallKey, CallRecord, Paid
+from trioeval.evaluation.journal import CallKey, CallRecord, RecordedReply
 from trioeval.report import row_json
 from trioeval.run import PreparedSuite, RowsNotRun
 from trioeval.run.prepare import prepare
@@ -80,32 +80,32 @@ class Notes:
     def call(self, call: CallRecord) -> None:
         pass
 
-    def recall(self, key: CallKey) -> Paid | None:  # noqa: ARG002 - there are none
+    def recorded_reply(self, key: CallKey) -> RecordedReply | None:  # noqa: ARG002 - there are none
         return None
 
     def row(self, row: Row) -> None:
         pass
 
-    def first_alone(self, _task: str | None, rows: range) -> int:
+    def first_single_row(self, _task: str | None, rows: range) -> int:
         """Every row is given alone."""
         return rows.start
 
     def rows_not_run(self, rows: RowsNotRun) -> None:
         raise AssertionError(rows)
 
-    def standing(self, row: Row) -> None:
+    def superseding_record(self, row: Row) -> None:
         pass
 
     def reject(self, key: CallKey) -> None:
         pass
 
-    def asks_anew(self, task: str | None, index: int) -> bool:  # noqa: ARG002 - there are none
+    def needs_new_reply(self, task: str | None, index: int) -> bool:  # noqa: ARG002 - there are none
         return False
 
     async def durable(self, row: Row | None = None) -> None:
         pass
 
-    def kept(self, task: str | None) -> Kept:  # noqa: ARG002 - there is one
+    def reused_rows(self, task: str | None) -> Kept:  # noqa: ARG002 - there is one
         return self.rows
 
     def dataset(self, task: str | None) -> None:

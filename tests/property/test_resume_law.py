@@ -249,7 +249,7 @@ def test_a_run_that_is_cut_anywhere_and_resumed_is_one_uninterrupted_run(
         journal = journal.cut(len(journal.earlier) + math.ceil(written * percent / 100))
 
     world = World(failing)
-    kept = {index for index in right if index in journal.kept(None)}
+    kept = {index for index in right if index in journal.reused_rows(None)}
     rows, ending = play(world.prepared(document), journal)
     found = {index: row_content(one) for index, one in journal.records().items()}
     assert found == right
@@ -287,7 +287,7 @@ def test_a_retry_that_is_cut_anywhere_takes_nothing_away(
     assert summary is not None
     right = {index: row_content(one) for index, one in journal.records().items()}
     marked = journal.again(retry)
-    kept = {index for index in right if index in marked.kept(None)}
+    kept = {index for index in right if index in marked.reused_rows(None)}
 
     journal = marked
     for percent, cancel_at in cuts:
@@ -306,4 +306,4 @@ def test_a_retry_that_is_cut_anywhere_takes_nothing_away(
         if isinstance(write, WrittenRow) and has_ended(write.outcome)
     }
     assert set(right) - kept - done <= {row.index for row in again}
-    assert len(journal.cut(10**9).kept(None)) == len(right)
+    assert len(journal.cut(10**9).reused_rows(None)) == len(right)

@@ -16,7 +16,7 @@ from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from trioeval import Provider, ProviderError, Reply, Request, Row, collect, parse_suite, run_suite
-from trioeval.providers.config import Shared
+from trioeval.providers.config import ProviderResources
 from trioeval.providers.local.custom import CustomProvider
 from trioeval.providers.local.echo import EchoSettings
 from trioeval.run import PreparedSuite
@@ -33,7 +33,7 @@ class PromptOnly(EchoSettings):
     ask: Provider
 
     @asynccontextmanager
-    async def open(self, _shared: Shared) -> AsyncGenerator[CustomProvider]:  # type: ignore[override]
+    async def open(self, _shared: ProviderResources) -> AsyncGenerator[CustomProvider]:  # type: ignore[override]
         yield CustomProvider("mine", self.ask)
 
 

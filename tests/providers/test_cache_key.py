@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from trioeval.errors import SuiteError
 from trioeval.providers import Reply, Request, open_providers, resolve
-from trioeval.providers.cache_key import Question, name_in
+from trioeval.providers.cache_key import CacheIdentity, name_in
 from trioeval.providers.http.wire import HttpRequest
 from trioeval.templates import Templates
 
@@ -113,9 +113,9 @@ def test_a_callable_of_ones_own_may_say_what_decides_its_replies() -> None:
         async def __call__(self, request: Request) -> Reply:
             return Reply(output=request.prompt)
 
-        def cache_question(self, request: Request) -> Question:
+        def cache_question(self, request: Request) -> CacheIdentity:
             asked = HttpRequest("mine:", {}, request.prompt.encode())
-            return Question(name="mine", service="mine", request=asked)
+            return CacheIdentity(name="mine", service="mine", request=asked)
 
     found = key("mine", custom={"mine": Mine()})
     assert found is not None
@@ -308,7 +308,7 @@ def test_the_text_of_a_key_is_what_is_documented() -> None:
         {"x-b": "2", "authorization": "Bearer sk-secret-012345", "user-agent": "me"},
         b'{"b": [1.0, 1], "a": {"properties": {"z": 1, "y": "sk-secret-012345"}}}',
     )
-    question = Question(
+    question = CacheIdentity(
         name="openai:m",
         service="openai",
         request=asked,
@@ -341,7 +341,7 @@ def test_the_names_of_headers_mean_the_same_in_any_case() -> None:
 
     def text(headers: Mapping[str, str]) -> str:
         asked = HttpRequest("http://h", headers, None)
-        return Question(name="", service="", request=asked).text()
+        return CacheIdentity(name="", service="", request=asked).text()
 
     low = text({"authorization": "Bearer a", "x-b": "2"})
     assert text({"X-B": "2", "Authorization": "Bearer a", "X-Request-Id": "1"}) == low
@@ -365,7 +365,7 @@ def test_bodies_have_one_text_if_and_only_if_they_are_the_same_data(
 
     def text(data: Any) -> str:
         request = HttpRequest("http://h", {}, json.dumps(data).encode())
-        return Question(name="", service="", request=request).text()
+        return CacheIdentity(name="", service="", request=request).text()
 
     def shuffled(data: Any) -> Any:
         match data:
@@ -387,5 +387,5 @@ def test_bodies_have_one_text_if_and_only_if_they_are_the_same_data(
 def test_a_body_that_is_no_json_counts_as_it_is(body: bytes | None) -> None:
     """A body that is not JSON is in the key by its digest."""
     request = HttpRequest("http://h", {}, body)
-    content = json.loads(Question(name="", service="", request=request).text())["content"]
+    content = json.loads(CacheIdentity(name="", service="", request=request).text())["content"]
     assert content == (None if body is None else {"sha256": hashlib.sha256(body).hexdigest()})

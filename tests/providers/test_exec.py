@@ -21,7 +21,7 @@ from trioeval.providers.programs.exec import (
     EXCERPT_BYTES,
     KEYS,
     ExecSettings,
-    Tail,
+    OutputTail,
     WholeOutput,
     read,
     to_text,
@@ -150,7 +150,7 @@ def test_warnings_beside_an_output_do_no_harm() -> None:
 def test_a_capture_keeps_a_beginning_or_an_end(parts: list[bytes], limit: int) -> None:
     """The division of the bytes into parts does not matter."""
     everything = b"".join(parts)
-    whole, tail = WholeOutput(limit), Tail()
+    whole, tail = WholeOutput(limit), OutputTail()
     for part in parts:
         assert whole.feed(part) is (not whole.overflown)
         assert tail.feed(part)
@@ -161,7 +161,7 @@ def test_a_capture_keeps_a_beginning_or_an_end(parts: list[bytes], limit: int) -
 
 def test_a_long_tail_begins_with_a_line() -> None:
     """A longer line is cut."""
-    tail = Tail()
+    tail = OutputTail()
     for number in range(1000):
         tail.feed(b"line %03d\n" % number)
     text = tail.text or ""
@@ -177,14 +177,14 @@ def test_a_tail_shows_no_part_of_a_secret_wherever_it_begins() -> None:
     key = "sk-abc/defghijklmn"
     quoted = key.replace("/", "\\u002f").encode()
     for size in range(60, 140):
-        tail = Tail(100, [key])
+        tail = OutputTail(100, [key])
         for part in (b"before ", quoted, key.encode(), b"B" * size):
             tail.feed(part)
         text = tail.text or ""
         assert set(text) <= {*"[hidden]", *"before ", "B"}
         assert (text.count("B"), tail.is_cut) == (min(size, 100), True)
-    assert Tail(100, [key]).text is None
-    short = Tail(100, [key])
+    assert OutputTail(100, [key]).text is None
+    short = OutputTail(100, [key])
     short.feed(f"the key {key}".encode())
     assert (short.text, short.is_cut) == ("the key [hidden]", False)
 

@@ -12,7 +12,7 @@ import pytest
 import trio
 from fake_runs import exchange, get, post, read_reply
 
-from trioeval.providers.fake import FakeSettings, Served, serve_fake
+from trioeval.providers.fake import FakeSettings, ServedCompletion, serve_fake
 
 pytestmark = pytest.mark.network
 
@@ -26,9 +26,9 @@ def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_PROXY", "*")
 
 
-def served(settings: FakeSettings, *, leaves: bool = False) -> Served:
+def served(settings: FakeSettings, *, leaves: bool = False) -> ServedCompletion:
     """Return the log record of one completion, whose client may leave before its reply."""
-    told: list[Served] = []
+    told: list[ServedCompletion] = []
 
     async def main() -> None:
         with trio.fail_after(60):
@@ -78,7 +78,9 @@ def test_what_did_not_go_out_is_told_as_such() -> None:
 
 def test_a_line_names_instant_digest_and_question() -> None:
     """A request that is not a completion has no prompt."""
-    one = Served(body=ASK, status=200, ending="sent", seconds=0.5, busy_seconds=0.25, sent_bytes=7)
+    one = ServedCompletion(
+        body=ASK, status=200, ending="sent", seconds=0.5, busy_seconds=0.25, sent_bytes=7
+    )
     assert one.to_line(12.5).endswith("}\n")
     assert json.loads(one.to_line(12.5)) == {
         "utc_at": 12.5,
@@ -91,7 +93,7 @@ def test_a_line_names_instant_digest_and_question() -> None:
         "model": "m",
         "prompt": "Hi",
     }
-    other = Served(
+    other = ServedCompletion(
         body=b"?", status=400, ending="sent", seconds=0.5, busy_seconds=0.25, sent_bytes=7
     )
     assert "prompt" not in json.loads(other.to_line(12.5))

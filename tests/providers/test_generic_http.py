@@ -20,7 +20,7 @@ from trioeval.errors import Fault, ProviderError
 from trioeval.providers import Request
 from trioeval.providers.generic import request as parts_module
 from trioeval.providers.generic.http import open_code
-from trioeval.providers.generic.reply import Answer as TransformAnswer
+from trioeval.providers.generic.reply import TransformInput as TransformAnswer
 from trioeval.providers.generic.reply import apply_query
 from trioeval.scripting.engine import program
 from trioeval.scripting.javascript import Script

@@ -16,9 +16,9 @@ from trioeval.errors import ProviderError
 from trioeval.providers.generic.auth import Auth
 from trioeval.providers.generic.json_text import JsonText
 from trioeval.providers.generic.request import (
+    CallVariables,
     FieldPart,
     FilePart,
-    Filling,
     FormFile,
     JsonBody,
     MultipartBody,
@@ -38,7 +38,7 @@ DATA = st.recursive(
 
 def render(prompt: Any = "hi", variables: Any = None, **parts: Any) -> HttpRequest:
     template = RequestTemplate(**{"url": "http://a.example/x", **parts})
-    return template.render(Filling.of(Templates(strict=True), variables or {}, prompt), {})
+    return template.render(CallVariables.of(Templates(strict=True), variables or {}, prompt), {})
 
 
 def sent(body: Any, prompt: Any = "hi", **variables: Any) -> Any:
@@ -292,7 +292,7 @@ def test_a_form_comes_apart_as_it_was_put_together(
     files = {part: FormFile(Path("p"), data) for part in parts if isinstance(part, FilePart)}
     template = RequestTemplate(url="http://a.example", body=MultipartBody(tuple(parts)))
     assert set(template.files) == set(files)
-    request = template.render(Filling.of(Templates(strict=True), {}, "hi"), files)
+    request = template.render(CallVariables.of(Templates(strict=True), {}, "hi"), files)
     assert request.body is not None
     boundary = request.headers["content-type"].partition("boundary=")[2].encode()
     assert request.body.count(b"--" + boundary) == len(parts) + 1

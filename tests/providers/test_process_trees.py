@@ -14,7 +14,7 @@ from program_runs import is_alive as is_running
 from trioeval.providers.programs.members import (
     Clocks,
     Member,
-    Root,
+    TreeIdentity,
     find_members,
     find_root,
     is_alive,
@@ -272,7 +272,7 @@ def table_of(folder: Path, processes: Iterable[tuple[int, str, int, int, int, in
     return folder
 
 
-def found_in(table: Path, root: Root, known: Iterable[Member] = ()) -> list[int]:
+def found_in(table: Path, root: TreeIdentity, known: Iterable[Member] = ()) -> list[int]:
     found = find_members(root, set(known), table)
     assert found is not None
     return sorted(member.pid for member in found)
@@ -298,9 +298,9 @@ def test_members_are_found_by_session_mark_and_parent(tmp_path: Path) -> None:
     )
     (tmp_path / "18").mkdir()  # ended while the table was read
     (tmp_path / "self").mkdir()
-    assert found_in(table, Root(10, b"x", STARTED)) == [10, 11, 12, 13, 14, 20]
-    assert found_in(table, Root(99, b"z", STARTED)) == []
-    assert find_members(Root(10, b"x", STARTED), (), tmp_path / "nothing") is None
+    assert found_in(table, TreeIdentity(10, b"x", STARTED)) == [10, 11, 12, 13, 14, 20]
+    assert found_in(table, TreeIdentity(99, b"z", STARTED)) == []
+    assert find_members(TreeIdentity(10, b"x", STARTED), (), tmp_path / "nothing") is None
 
 
 def test_what_belonged_once_belongs_until_it_ends(tmp_path: Path) -> None:
@@ -314,8 +314,8 @@ def test_what_belonged_once_belongs_until_it_ends(tmp_path: Path) -> None:
         ],
     )
     known = [Member(30, 105, 10, 30, 30), Member(32, 103, 10, 32, 32)]
-    assert found_in(table, Root(10, b"x", STARTED)) == []
-    assert found_in(table, Root(10, b"x", STARTED), known) == [30, 31]
+    assert found_in(table, TreeIdentity(10, b"x", STARTED)) == []
+    assert found_in(table, TreeIdentity(10, b"x", STARTED), known) == [30, 31]
     assert is_alive(known[0], table)
     assert not is_alive(known[1], table)
 
@@ -325,8 +325,8 @@ def test_a_session_of_somebody_else_is_not_the_trees(tmp_path: Path) -> None:
     table = table_of(
         tmp_path, [(10, "S", 1, 10, 10, 300, ""), (11, "S", 10, 10, 10, 301, "MARK=y\0")]
     )
-    assert found_in(table, Root(10, b"x", STARTED)) == []
-    assert found_in(table, Root(10, b"x", 300)) == [10, 11]
+    assert found_in(table, TreeIdentity(10, b"x", STARTED)) == []
+    assert found_in(table, TreeIdentity(10, b"x", 300)) == [10, 11]
 
 
 def test_a_process_that_is_started_while_another_one_ends_is_found(
@@ -337,7 +337,7 @@ def test_a_process_that_is_started_while_another_one_ends_is_found(
     (tmp_path / "11").mkdir()
     lists = iter([["11"], ["11", "12"]])
     monkeypatch.setattr(os, "listdir", lambda _table: next(lists))
-    assert found_in(table, Root(10, b"x", STARTED)) == [12]
+    assert found_in(table, TreeIdentity(10, b"x", STARTED)) == [12]
 
 
 def test_entries_that_are_older_than_the_tree_are_not_read(tmp_path: Path) -> None:
@@ -345,9 +345,11 @@ def test_entries_that_are_older_than_the_tree_are_not_read(tmp_path: Path) -> No
     table = table_of(tmp_path, [(10, "S", 1, 10, 10, STARTED, "")])
     now = Clocks()
     later = Clocks(now.wall + 3600, now.steady + 3600)
-    assert found_in(table, Root(10, b"x", STARTED, now)) == [10]
-    assert found_in(table, Root(10, b"x", STARTED, later)) == []
-    assert found_in(table, Root(10, b"x", STARTED, Clocks(now.wall + 3600, now.steady))) == [10]
-    assert find_root(10, b"x", now, table) == Root(10, b"x", STARTED, now)
-    assert find_root(10, b"x", later, table) == Root(10, b"x", STARTED, None)
-    assert find_root(11, b"x", now, table) == Root(11, b"x")
+    assert found_in(table, TreeIdentity(10, b"x", STARTED, now)) == [10]
+    assert found_in(table, TreeIdentity(10, b"x", STARTED, later)) == []
+    assert found_in(
+        table, TreeIdentity(10, b"x", STARTED, Clocks(now.wall + 3600, now.steady))
+    ) == [10]
+    assert find_root(10, b"x", now, table) == TreeIdentity(10, b"x", STARTED, now)
+    assert find_root(10, b"x", later, table) == TreeIdentity(10, b"x", STARTED, None)
+    assert find_root(11, b"x", now, table) == TreeIdentity(11, b"x")

@@ -8,7 +8,7 @@ from trio.testing import MockClock
 
 from trioeval.errors import Problem, ProviderError
 from trioeval.providers import Reply, Request, Usage
-from trioeval.providers.config import Surroundings
+from trioeval.providers.config import EntryContext
 from trioeval.providers.local.replay import ReplayProvider, ReplaySettings, read
 from trioeval.templates import Templates
 
@@ -27,7 +27,7 @@ def write(directory: Path, *objects: Any) -> None:
 def read_replay(
     file: str, config: dict[str, Any], directory: Path
 ) -> ReplaySettings | list[Problem]:
-    around = Surroundings(environ={}, directory=directory, templates=Templates())
+    around = EntryContext(environ={}, directory=directory, templates=Templates())
     return read("replay", file, config, around)
 
 

@@ -234,7 +234,7 @@ def test_a_kind_of_provider_of_other_tools_is_refused_by_name(entry_id: str, nam
 @pytest.mark.parametrize("model", ["ft:gpt-4.1:org::id", "gpt-4o-transcribe-x", "videos"])
 def test_a_model_is_not_taken_for_a_kind(model: str) -> None:
     """Names of models may contain colons, and begin like a kind."""
-    assert resolved(f"openai:{model}").asked.model == model
+    assert resolved(f"openai:{model}").identity.model == model
 
 
 def test_problems_of_id_and_config_come_together() -> None:

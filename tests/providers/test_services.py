@@ -9,7 +9,7 @@ import pytest
 
 from trioeval.errors import Problem, SuiteError
 from trioeval.providers import Request
-from trioeval.providers.config import Settings, Surroundings
+from trioeval.providers.config import EntryContext, ProviderSettings
 from trioeval.providers.http.adapter import AdapterSettings
 from trioeval.providers.http.endpoint import Endpoint, Service
 from trioeval.providers.resolve import MODULES, resolve
@@ -26,11 +26,11 @@ def environ(service: Service) -> dict[str, str]:
     return {service.key_variables[0]: KEY, **url}
 
 
-def surroundings(environ: Mapping[str, str]) -> Surroundings:
-    return Surroundings(environ=environ, directory=Path(), templates=Templates())
+def surroundings(environ: Mapping[str, str]) -> EntryContext:
+    return EntryContext(environ=environ, directory=Path(), templates=Templates())
 
 
-def settings(entry_id: str, environ: Mapping[str, str], **config: Any) -> Settings:
+def settings(entry_id: str, environ: Mapping[str, str], **config: Any) -> ProviderSettings:
     prefix, _, rest = entry_id.partition(":")
     found = read(prefix, rest, config, surroundings(environ))
     assert not isinstance(found, list), found

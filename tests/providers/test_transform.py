@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from trioeval.providers.generic.reply import (
     NOTHING,
-    Answer,
     MemberPath,
     Transform,
     TransformError,
+    TransformInput,
     read_transform,
     script_output,
 )
@@ -39,7 +39,7 @@ def transform(text: str) -> Transform:
     return read
 
 
-def output_of(text: str, of: Answer) -> Any:
+def output_of(text: str, of: TransformInput) -> Any:
     read = read_transform(text)
     if isinstance(read, Script):
         return script_output(read, program.run(read.source, of.arguments()))
@@ -47,9 +47,9 @@ def output_of(text: str, of: Answer) -> Any:
     return read.apply(of)
 
 
-def answer(data: Any = DATA, text: str = "raw") -> Answer:
+def answer(data: Any = DATA, text: str = "raw") -> TransformInput:
     context = {"response": {"status": 200, "headers": {"x-id": "7"}}, "vars": {"v": 1}}
-    return Answer(json=data, text=text, context=context)
+    return TransformInput(json=data, text=text, context=context)
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from trioeval.cli.app import run_command_line
-from trioeval.documents.files import Around
+from trioeval.documents.files import FileContext
 from trioeval.report.totals import ColumnTotals, derive
 from trioeval.run import Status
 from trioeval.suite.model import DerivedMetric
 
-AROUND = Around(directory=Path("/nowhere"))
+AROUND = FileContext(directory=Path("/nowhere"))
 
 
 def column(**named: float) -> ColumnTotals:

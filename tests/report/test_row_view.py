@@ -8,11 +8,11 @@ from finished import records_of, rows_of
 from rich.console import Console
 
 import trioeval
-from trioeval.inert import inert_lines
-from trioeval.kernel import Why
+from trioeval.kernel import WaitReason
 from trioeval.report.records import RowRecord
 from trioeval.report.row_view import row_view
 from trioeval.report.stored import StoredCall
+from trioeval.text_safety import inert_lines
 
 
 def call(**facts: Any) -> StoredCall:
@@ -80,8 +80,8 @@ def test_a_row_without_a_verdict_tells_why() -> None:
     ]
 
 
-@pytest.mark.parametrize("why", Why)
-def test_every_wait_has_words(why: Why) -> None:
+@pytest.mark.parametrize("why", WaitReason)
+def test_every_wait_has_words(why: WaitReason) -> None:
     """None is told by its name alone."""
     record = record_of()
     record["metadata"]["trioeval"]["waits"] = {why.value: 1.0}

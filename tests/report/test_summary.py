@@ -9,7 +9,7 @@ from finished import SUITE, headed, records_of, rows_of, totals_of
 from rich.console import Console
 
 import trioeval
-from trioeval.kernel import Why
+from trioeval.kernel import WaitReason
 from trioeval.report import Totals
 from trioeval.report.activity import WAIT_WORDS
 from trioeval.report.records import RowRecord
@@ -329,7 +329,7 @@ def test_a_run_of_an_instant_has_no_rates() -> None:
 
 def test_every_wait_has_a_short_word() -> None:
     """Each its own, for lines that are narrow."""
-    assert WAIT_WORDS.keys() == {*Why}
+    assert WAIT_WORDS.keys() == {*WaitReason}
     assert len({*WAIT_WORDS.values()}) == len(WAIT_WORDS)
     assert all(len(word) < 20 for word in WAIT_WORDS.values())
 

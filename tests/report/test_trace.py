@@ -23,7 +23,7 @@ from trioeval.kernel import (
     Throttled,
     Waiting,
 )
-from trioeval.kernel.events import Why
+from trioeval.kernel.events import WaitReason
 from trioeval.report.activity import Activity
 from trioeval.report.trace import Trace, error_kind
 from trioeval.testing import run_scenario
@@ -107,7 +107,7 @@ def test_everything_under_way_ends_with_the_trace() -> None:
             Trace(began_at=0.0, run_id="r"),
             Admitted(0.0, 0, "m"),
             CallStarted(1.0, 0, "m"),
-            Waiting(2.0, "m", Why.TOKENS, 9.0, None),
+            Waiting(2.0, "m", WaitReason.TOKENS, 9.0, None),
             now=5.0,
         )
     )
@@ -175,11 +175,11 @@ def test_who_waits_and_who_is_refused_are_called_as_their_rows_are() -> None:
     trace = Trace(began_at=0.0, run_id="r")
     events: list[Event] = [
         Admitted(0.0, 2, "m"),
-        Waiting(0.0, "m", Why.SLOT, None, 2),
+        Waiting(0.0, "m", WaitReason.SLOT, None, 2),
         CallStarted(1.0, 2, "m"),
         Throttled(2.0, 2, "m", None, 3.0),
         CallEnded(2.0, 2, "m", ProviderError("rate_limited", "x")),
-        Waiting(2.0, "m", Why.BACKOFF, None, 2),
+        Waiting(2.0, "m", WaitReason.BACKOFF, None, 2),
         Finished(3.0, Done(2, 0.0, 9.0, 0.0, 1, "x")),
     ]
     text = trace.head()

@@ -8,13 +8,13 @@ import attrs
 import trio
 
 from trioeval.cli.run.observers import MetricsPage, registry_of
-from trioeval.limits import Limit
+from trioeval.limits import SharedLimit
 from trioeval.limits.memory import MemoryLimits
 from trioeval.limits.server import ServeSettings, serve_limits
 from trioeval.serving.conversation import Bounds
 from trioeval.serving.listening import open_listeners, serve_app
 
-SLOTS = Limit(key="slots", kind="concurrency", capacity=1, timeout=30)
+SLOTS = SharedLimit(key="slots", kind="concurrency", capacity=1, timeout=30)
 TOKEN = "correct-horse"  # noqa: S105
 
 

@@ -22,7 +22,7 @@ from trioeval.agent.workspace_tools import ActionError, edit_text, read_text, wr
 from trioeval.errors import AgentError, GradingError
 from trioeval.evaluation.commands import run_command
 from trioeval.grading.kinds.workspace_files import NoFileError, find_file, read_file
-from trioeval.providers.programs.exec import Tail
+from trioeval.providers.programs.exec import OutputTail
 from trioeval.providers.programs.members import find_started, has_tag
 from trioeval.providers.programs.processes import make_mark
 
@@ -155,7 +155,7 @@ def test_what_kills_its_supervisor_is_ended_all_the_same(
         return end.attempts[0]
 
     async def command() -> int | None:
-        return await run_command(words, tmp_path, dict(os.environ), 30, Tail(), grace=0.1)
+        return await run_command(words, tmp_path, dict(os.environ), 30, OutputTail(), grace=0.1)
 
     if user == "command":
         assert run(command) in (0, -9)
@@ -234,7 +234,7 @@ def test_a_fork_bomb_among_the_commands_of_a_workspace_is_ended(tmp_path: Path, 
     """Those of assertions and of models: the output says why."""
     bomb = tmp_path / "bomb.py"
     bomb.write_text(BOMB)
-    written = Tail()
+    written = OutputTail()
     words = [sys.executable, "-S", "-E", str(bomb), "tree", "300"]
 
     async def main() -> int | None:

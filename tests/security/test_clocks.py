@@ -11,7 +11,7 @@ import trio
 from planner_model import submission
 
 from trioeval.agent.protocols import RunIds
-from trioeval.evaluation.journal import Paid
+from trioeval.evaluation.journal import RecordedReply
 from trioeval.limits.model import lease_ids
 from trioeval.providers import Reply
 from trioeval.providers.programs.members import Clocks
@@ -64,12 +64,12 @@ def test_a_question_under_way_is_asked_once(tmp_path: Path, jump: float, whose: 
         def nothing() -> Iterator[None]:
             yield
 
-        async def slow() -> Paid:
+        async def slow() -> RecordedReply:
             nonlocal calls
             calls += 1
             asks.set()
             await may_end.wait()
-            return Paid(Reply(output="yes"), 1.0, cached=False)
+            return RecordedReply(Reply(output="yes"), 1.0, cached=False)
 
         async def ask(cache: Cache) -> None:
             assert (await cache.reply(KEY, slow, waiting)).cached

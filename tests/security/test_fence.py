@@ -564,18 +564,18 @@ def test_a_file_of_variables_does_not_name_certificates_outside(tmp_path: Path) 
 def test_a_link_that_is_turned_after_loading_is_judged_again(tmp_path: Path) -> None:
     """What is opened is what is allowed then, not what the suite said when it was loaded."""
     from trioeval.errors import UsageError
-    from trioeval.loading.own_files import place_of
+    from trioeval.loading.own_files import checked_path
 
     folder = tmp_path / "s"
     (folder / "inner").mkdir(parents=True)
     (folder / "link").symlink_to("inner")
     suite = load_suite(_write(folder, outputPath="link/o.json"), environ={})
-    found = place_of(suite, "link/o.json", "outputPath")
+    found = checked_path(suite, "link/o.json", "outputPath")
     assert found == folder / "inner" / "o.json"
     (folder / "link").unlink()
     (folder / "link").symlink_to(tmp_path)
     with pytest.raises(UsageError, match=r"^outputPath: .*outside of the suite's folder"):
-        place_of(suite, "link/o.json", "outputPath")
+        checked_path(suite, "link/o.json", "outputPath")
     assert os.path.realpath(found) == str(found)
 
 

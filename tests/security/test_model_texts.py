@@ -13,10 +13,10 @@ import trio
 
 from trioeval import Reply, Request, Row, Status, collect, parse_suite
 from trioeval.errors import GradingError
-from trioeval.evaluation.registers import History
+from trioeval.evaluation.registers import SharedData
 from trioeval.grading import KINDS, Assertion
 from trioeval.grading.grade import rendered
-from trioeval.providers.generic.request import Filling
+from trioeval.providers.generic.request import CallVariables
 from trioeval.suite.expand import expand
 from trioeval.templates import Templates
 from trioeval.testing import run_virtual
@@ -225,7 +225,7 @@ def test_an_answer_in_a_request_is_sent_as_it_was_said(carrier: str, payload: st
     says = PAYLOADS[payload]
     templates = Templates(env={"WORD": "s3cret-word"})
     given = {"answer": from_model(says), "y": "{{ answer }}", "other": "OTHER"}
-    filling = Filling.of(templates, given, says)
+    filling = CallVariables.of(templates, given, says)
     made = json.dumps(filling.data(REQUESTS[carrier], "body"), ensure_ascii=False)
     assert json.dumps(says, ensure_ascii=False)[1:-1] in made
 
@@ -236,7 +236,7 @@ def test_a_cell_of_a_dataset_is_sent_as_it_stands(carrier: str, payload: str) ->
     """Rows of another task: what they hold is no template, no reference, and no file."""
     says, request = PAYLOADS[payload], _of_cells(carrier)[payload]
     if carrier == "request":
-        filling = Filling.of(Templates(env={"WORD": "s"}), request.vars, request.prompt)
+        filling = CallVariables.of(Templates(env={"WORD": "s"}), request.vars, request.prompt)
         assert filling.text("{{ cell }} {{ prompt }}", "body") == f"{says} <{says}>"
     else:
         assert request.prompt == f"<{says}>"
@@ -332,7 +332,7 @@ def test_what_is_kept_for_later_rows_bears_the_mark(value: Any) -> None:
         {"providers": ["echo"], "prompts": ["a"], "tests": [{"vars": {"a": 1}}, {"vars": {"a": 2}}]}
     )
     first, second = expand(suite)[0], expand(suite)[1]
-    history = History()
+    history = SharedData()
     history.store(first, "answer", value)
     history.add_turn(first, "c", {"output": value})
     found: list[Any] = [history.registers(second)["answer"], history.turns(second, "c")]

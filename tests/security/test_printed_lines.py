@@ -10,7 +10,7 @@ from hostile import CONTROLS, SHAPES, TEXTS, assert_inert_terminal, hostile_suit
 from trioeval.cli import report_fault
 from trioeval.cli.app import run_command_line
 from trioeval.cli.terminal import pour, say, show
-from trioeval.inert import escaped
+from trioeval.text_safety import escaped
 
 pytestmark = pytest.mark.attack("terminals")
 

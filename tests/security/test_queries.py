@@ -12,9 +12,9 @@ from pace import slowness
 from trioeval.grading.kinds.files import values_at
 from trioeval.grading.kinds.workspace_files import NoFileError
 from trioeval.providers.generic.reply import (
-    Answer,
-    Query,
+    ReplyQuery,
     TransformError,
+    TransformInput,
     apply_query,
     query_workers,
     read_transform,
@@ -49,14 +49,14 @@ HOSTILE = {
 }
 
 
-def query(text: str) -> Query:
+def query(text: str) -> ReplyQuery:
     read = read_transform(text)
-    assert isinstance(read, Query), read
+    assert isinstance(read, ReplyQuery), read
     return read
 
 
-def answer(document: Any) -> Answer:
-    return Answer(json=document, text="", context={})
+def answer(document: Any) -> TransformInput:
+    return TransformInput(json=document, text="", context={})
 
 
 @pytest.mark.parametrize("name", HOSTILE)

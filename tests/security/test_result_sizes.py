@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from trioeval.errors import ProviderError
-from trioeval.evaluation.journal import Paid
+from trioeval.evaluation.journal import RecordedReply
 from trioeval.evaluation.provider_calls import ReplyCache
 from trioeval.loading.load import parse_suite
 from trioeval.providers import Reply
@@ -151,9 +151,9 @@ def test_a_cache_gives_nobody_more_than_their_bound(tmp_path: Path) -> None:
     """A reply that is too large is an error; asked anew, it is another one."""
 
     async def main() -> str:
-        async def fetch(output: str) -> Paid:
+        async def fetch(output: str) -> RecordedReply:
             await trio.lowlevel.checkpoint()
-            return Paid(Reply(output=output), 1.0, cached=False)
+            return RecordedReply(Reply(output=output), 1.0, cached=False)
 
         async with open_cache(tmp_path / "cache.db") as cache:
             await cache.reply(KEY, lambda: fetch("x" * 9 * BOUND), nullcontext)
@@ -187,11 +187,11 @@ class Bounds:
 
     async def reply(
         self, _key: bytes, _fetch: Any, _waiting: Any, *, refresh: bool = False, most_bytes: int = 0
-    ) -> Paid:
+    ) -> RecordedReply:
         assert not refresh
         self.asked.append(most_bytes)
         await trio.lowlevel.checkpoint()
-        return Paid(Reply(output="kept"), 1.0, cached=True)
+        return RecordedReply(Reply(output="kept"), 1.0, cached=True)
 
 
 @pytest.mark.parametrize(

@@ -8,14 +8,14 @@ import attrs
 import pytest
 import trio
 
-from trioeval.documents.files import Around
+from trioeval.documents.files import FileContext
 from trioeval.documents.mistakes import MistakenError
 from trioeval.documents.trust import CODE_PREFIXES, Trust
 from trioeval.errors import GradingError, ScriptError, SuiteError, UsageError
 from trioeval.evaluation.commands import SuiteCommands
 from trioeval.evaluation.scripts import open_scripts
 from trioeval.grading import KINDS
-from trioeval.grading.kind import Asking
+from trioeval.grading.kind import ExternalJudge
 from trioeval.loading.load import load_suite, parse_suite
 from trioeval.providers.resolve import CODE, LOCAL, MODULES
 from trioeval.run import prepare, run_suite
@@ -315,7 +315,7 @@ def test_every_assertion_type_that_reaches_outside_is_known() -> None:
     alone = {
         name
         for name, kind in KINDS.items()
-        if isinstance(kind.judge, Asking) and not kind.judge.roles
+        if isinstance(kind.judge, ExternalJudge) and not kind.judge.roles
     }
     assert alone == {name for name, kind in KINDS.items() if kind.runs_code} | {"webhook"}
 
@@ -327,7 +327,7 @@ def test_the_doors_behind_run_nothing_either(tmp_path: Path) -> None:
 
 async def _try_doors(tmp_path: Path) -> None:
     file = tmp_path / "code.py"
-    around = Around(directory=tmp_path, environ={}, trust=UNTRUSTED)
+    around = FileContext(directory=tmp_path, environ={}, trust=UNTRUSTED)
     with pytest.raises(MistakenError, match="runs none"):
         call_function(file, "f", [], around)
     with pytest.raises(MistakenError, match="runs none"):

@@ -13,7 +13,7 @@ from local_servers import SLOTS, TOKEN, Local, in_trio, limits_server, metrics_s
 from trioeval.errors import LimitError
 from trioeval.limits import LimitState
 from trioeval.limits.http_client import open_http_limits
-from trioeval.serving.door import OwnNames
+from trioeval.serving.access_rules import OwnNames
 from trioeval.serving.token_files import forget_token, keep_token, read_token
 
 pytestmark = [pytest.mark.attack("web pages"), pytest.mark.network]

@@ -24,8 +24,8 @@ from trioeval.cli.app import run_command_line
 from trioeval.providers import Reply
 from trioeval.report import Head
 from trioeval.report.head import HeadColumn
-from trioeval.serving.conversation import Bounds, Conversation
-from trioeval.store import Reader, StoredRun, open_store
+from trioeval.serving.conversation import Bounds, HttpConnection
+from trioeval.store import StoredRun, StoreReader, open_store
 from trioeval.testing import run_virtual
 from trioeval.web.app import WhilePresent
 from trioeval.web.live import serve_live
@@ -391,7 +391,7 @@ def test_who_does_not_read_is_hung_up_on() -> None:
             client = await trio.open_tcp_stream("127.0.0.1", listener.socket.getsockname()[1])
             async with client, await listener.accept() as accepted:
                 bounds, stop = Bounds(taking=0.05), trio.Event()
-                talk = Conversation(accepted, _no_app, bounds, stop)
+                talk = HttpConnection(accepted, _no_app, bounds, stop)
                 with pytest.raises(trio.BrokenResourceError, match="the client does not read"):
                     await talk.send(bytes(50_000_000))
                 with pytest.raises(trio.ClosedResourceError):
@@ -416,10 +416,10 @@ def test_a_search_keeps_nobody_waiting_but_searches(database: Path) -> None:
                     partial(store.read, lambda _reader: gate.wait(20), takes_long=True)
                 )
             await trio.testing.wait_all_tasks_blocked()
-            assert len(await store.read(Reader.runs)) == 1
+            assert len(await store.read(StoreReader.runs)) == 1
             nursery.cancel_scope.cancel("typed on")
         gate.set()
-        assert len(await store.read(Reader.runs, takes_long=True)) == 1
+        assert len(await store.read(StoreReader.runs, takes_long=True)) == 1
 
     in_trio(main)
 

@@ -11,8 +11,8 @@ import attrs
 import trio
 
 from trioeval.cli.app import run_command_line
+from trioeval.serving.access_rules import OwnNames
 from trioeval.serving.conversation import Bounds
-from trioeval.serving.door import OwnNames
 from trioeval.serving.listening import Address, open_listeners, serve_app
 from trioeval.web.app import View
 from trioeval.web.pages import StoreReading

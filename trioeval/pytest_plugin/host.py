@@ -17,7 +17,6 @@ import attrs
 import trio
 
 from trioeval.errors import TrioevalError
-from trioeval.inert import inert, inert_lines
 from trioeval.pytest_plugin.keys import Key
 from trioeval.pytest_plugin.loading import LoadedFile, Settings
 from trioeval.pytest_plugin.outcome import LOOK, Answers, Told
@@ -25,6 +24,7 @@ from trioeval.pytest_plugin.suite_run import FileRun, Serving
 from trioeval.run import make_lanes
 from trioeval.store import open_store
 from trioeval.store.cache.cache import Cache, open_cache
+from trioeval.text_safety import escape_control_characters, inert_lines
 
 _REASON = 4000  # characters
 _HEED = 0.2  # seconds between two checks of whether the leading process has stopped
@@ -214,7 +214,9 @@ async def _serve(run: FileRun) -> None:
 def _told(error: BaseException) -> str:
     if isinstance(error, TrioevalError | OSError):
         return inert_lines(error, _REASON)
-    return inert(f"{type(error).__name__}: {error}; this is a fault of trioeval", _REASON)
+    return escape_control_characters(
+        f"{type(error).__name__}: {error}; this is a fault of trioeval", _REASON
+    )
 
 
 def _join(thread: threading.Thread) -> None:

@@ -15,7 +15,6 @@ import attrs
 import pytest
 
 from trioeval.errors import SuiteError, TrioevalError
-from trioeval.inert import inert_lines
 from trioeval.pytest_plugin.host import Host, Session, WantedFile
 from trioeval.pytest_plugin.keys import Key
 from trioeval.pytest_plugin.loading import (
@@ -26,6 +25,7 @@ from trioeval.pytest_plugin.loading import (
     read_settings,
 )
 from trioeval.report.formats.markdown import without_commands
+from trioeval.text_safety import inert_lines
 
 # The process that leads the workers of xdist: it tells them when to stop, and cleans up.
 

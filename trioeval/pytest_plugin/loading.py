@@ -9,7 +9,6 @@ import attrs
 import pytest
 
 from trioeval.errors import Problem
-from trioeval.inert import inert
 from trioeval.loading.load import load_suite
 from trioeval.loading.own_files import read_own_env_files
 from trioeval.pytest_plugin.keys import Key, RowKey, TaskKey
@@ -18,6 +17,7 @@ from trioeval.report.formats.markdown import without_commands
 from trioeval.run import PreparedSuite, PreparedTask, prepare
 from trioeval.suite.expand import Expansion, Step
 from trioeval.suite.model import Suite
+from trioeval.text_safety import escape_control_characters
 
 # The names of items: the test and the provider, unique in their file.
 
@@ -70,12 +70,12 @@ def row_names(steps: Expansion, task: str | None, names: Names) -> Iterator[str]
         ['x:1[echo-b]', 'x:2[echo-a]', 'x:2[echo-b]', 'greets[echo-a]']
     """
     several = len({column.prompt.label for column in steps.columns}) > 1
-    before = "" if task is None else f"{inert(task, _LABEL)}: "
+    before = "" if task is None else f"{escape_control_characters(task, _LABEL)}: "
     for step in steps:
         entry = steps.providers[step.provider_index]
-        parts = [inert(entry.label or entry.id, _LABEL)]
+        parts = [escape_control_characters(entry.label or entry.id, _LABEL)]
         if several:
-            parts.append(inert(step.column.prompt.label, _LABEL))
+            parts.append(escape_control_characters(step.column.prompt.label, _LABEL))
         if step.repeat_index:
             parts.append(f"repeat {step.repeat_index + 1}")
         yield names.only(f"{before}{_title(step)}[{'-'.join(parts)}]")
@@ -88,7 +88,7 @@ def _title(step: Step) -> str:
     if not said:
         # No equals sign: `-k` does not accept one.
         said = ", ".join(f"{name}:{shallow(value)}" for name, value in step.vars.items())
-    return inert(said, _TITLE) or "test"
+    return escape_control_characters(said, _TITLE) or "test"
 
 
 # The settings of suites in the configuration of pytest.
@@ -230,7 +230,9 @@ def named_items(loaded: LoadedFile, encoding: str = "utf-8") -> Iterator[Named]:
     for part in loaded.checked.parts:
         below = "$" if part.place is None else f"$.tasks[{part.place}]"
         if loaded.has_extensions or part.rows is None:
-            yield Named(names.only(inert(part.id or "suite")), TaskKey(part.id), below)
+            yield Named(
+                names.only(escape_control_characters(part.id or "suite")), TaskKey(part.id), below
+            )
             continue
         steps = part.prepared.steps
         places = _places(part)

@@ -6,13 +6,13 @@ from typing import Literal, TypeAlias
 
 import attrs
 
-from trioeval.inert import inert, inert_lines
 from trioeval.pytest_plugin.keys import Key
 from trioeval.report.counts import counted
 from trioeval.report.formats.json import compact
 from trioeval.report.formats.markdown import without_commands
 from trioeval.report.records import RowRecord
 from trioeval.run import Status
+from trioeval.text_safety import escape_control_characters, inert_lines
 
 Ending: TypeAlias = Literal["passed", "failed", "skipped"]
 
@@ -49,7 +49,9 @@ def told_of_row(record: RowRecord) -> Told:
         return Told(ending="passed", properties=properties)
     reason = inert_lines(record.error or "no reason is known", _REASON)
     if record.outcome in _UNASKED or record.question.get("outcome") == "skipped":
-        return Told(ending="skipped", text=inert(reason, _BRIEF), properties=properties)
+        return Told(
+            ending="skipped", text=escape_control_characters(reason, _BRIEF), properties=properties
+        )
     if not status.has_verdict:
         reason = f"no verdict: {reason}"
     lines = [reason, *_shown(record)]
@@ -74,14 +76,14 @@ def told_of_task(
         rows += 1
         told = told_of_row(record)
         if told.ending != "passed":
-            why = inert(told.text.partition(chr(10))[0], _BRIEF)
-            of = f" ({inert(record.name, _NAME)})" if record.name else ""
-            line = f"row {record.number}{of}, {inert(record.provider, _NAME)}: {why}"
+            why = escape_control_characters(told.text.partition(chr(10))[0], _BRIEF)
+            of = f" ({escape_control_characters(record.name, _NAME)})" if record.name else ""
+            line = f"row {record.number}{of}, {escape_control_characters(record.provider, _NAME)}: {why}"
             (failed if told.ending == "failed" else skipped).append(line)
     if trouble is not None:
-        return Told(ending="failed", text=inert(trouble, _REASON))
+        return Told(ending="failed", text=escape_control_characters(trouble, _REASON))
     if failed:
-        first = f"{len(failed)} of {counted(rows, 'row')} of {inert(name, _BRIEF)} did not pass"
+        first = f"{len(failed)} of {counted(rows, 'row')} of {escape_control_characters(name, _BRIEF)} did not pass"
         more = [f"… and {len(failed) - _LISTED} more"] if len(failed) > _LISTED else []
         return Told(ending="failed", text="\n".join([first, *failed[:_LISTED], *more]))
     if skipped or not (rows or is_dataset):
@@ -93,7 +95,7 @@ def told_of_task(
 
 def _properties(record: RowRecord) -> Iterator[tuple[str, object]]:
     found = {
-        "provider": inert(record.provider),
+        "provider": escape_control_characters(record.provider),
         "score": record.score,
         "latency_ms": record.latency_ms,
         "tokens": record.usage.get("total"),

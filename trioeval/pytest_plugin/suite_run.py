@@ -26,8 +26,8 @@ from trioeval.report.columns import read_dataset, trouble
 from trioeval.report.records import RowRecord
 from trioeval.run import PreparedSuite, PreparedTask, Row, run_suite
 from trioeval.store import RunFacts, Store, StoredRun, read_store
-from trioeval.store.beginning import PROGRAM, run_start
 from trioeval.store.cache.cache import Cache
+from trioeval.store.run_start import PROGRAM, run_start
 from trioeval.suite.expand import Expansion
 from trioeval.suite.filters import narrowed
 

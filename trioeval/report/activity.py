@@ -31,7 +31,7 @@ from trioeval.kernel.events import (
     LimitChanged,
     Throttled,
     Waiting,
-    Why,
+    WaitReason,
 )
 
 # Short names of lanes: the parts of their keys that distinguish them. Pure.
@@ -131,20 +131,20 @@ def _is_readable(part: str) -> bool:
 # The reason of a wait in a word or two, for progress lines, summaries and timelines.
 
 
-WAIT_WORDS: Mapping[Why, str] = {
-    Why.GATE: "a row alone",
-    Why.WINDOW: "earlier rows",
-    Why.TURN: "others in line",
-    Why.PAUSED: "paused",
-    Why.BLOCKED: "429",
-    Why.PACE: "rpm",
-    Why.DELAY: "delay",
-    Why.TOKENS: "tpm",
-    Why.SLOT: "slots",
-    Why.BUDGET: "budget",
-    Why.CAP: "slots of all lanes",
-    Why.SHARED_LIMIT: "shared limit",
-    Why.BACKOFF: "back-off",
+WAIT_WORDS: Mapping[WaitReason, str] = {
+    WaitReason.GATE: "a row alone",
+    WaitReason.WINDOW: "earlier rows",
+    WaitReason.TURN: "others in line",
+    WaitReason.PAUSED: "paused",
+    WaitReason.BLOCKED: "429",
+    WaitReason.PACE: "rpm",
+    WaitReason.DELAY: "delay",
+    WaitReason.TOKENS: "tpm",
+    WaitReason.SLOT: "slots",
+    WaitReason.BUDGET: "budget",
+    WaitReason.CAP: "slots of all lanes",
+    WaitReason.SHARED_LIMIT: "shared limit",
+    WaitReason.BACKOFF: "back-off",
 }
 """The words for each `WaitReason`."""
 
@@ -272,7 +272,7 @@ class Bucket:
     refused: int = 0
     """Calls that the provider refused because of a rate limit."""
     tokens: int = 0
-    waits: dict[Why, float] = attrs.field(factory=dict)
+    waits: dict[WaitReason, float] = attrs.field(factory=dict)
     """Seconds waited, by reason."""
 
     def join(self, later: "Bucket") -> None:
@@ -310,7 +310,7 @@ class LaneActivity:
     """US dollars of the same calls."""
     wait: Waiting | None = None
     """The present wait, as last reported; see `waits_for`."""
-    waits: dict[Why, float] = attrs.field(factory=dict)
+    waits: dict[WaitReason, float] = attrs.field(factory=dict)
     """Seconds of past waits, by reason."""
     closed: str | None = None
     """The reason why the lane is closed; None if it is open."""
@@ -353,11 +353,11 @@ class LaneActivity:
         self.failed += event.error is not None
         if event.tokens:  # a reservation counts against the rate, whatever the result
             self._used.add(at, event.tokens)
-        if event.is_told:
+        if event.is_reported:
             self.tokens += event.tokens
             bucket.tokens += event.tokens
             self.money += event.money
-        if self.wait is not None and self.wait.why is Why.SLOT and self._has_slot:
+        if self.wait is not None and self.wait.why is WaitReason.SLOT and self._has_slot:
             self._end_wait(at)  # the call has its limit, or a new event reports the next obstacle
 
     def waiting(self, event: Waiting) -> None:
@@ -382,7 +382,7 @@ class LaneActivity:
         if self.wait is not None:
             self._end_wait(event.at)
 
-    def waited(self, now: float) -> dict[Why, float]:
+    def waited(self, now: float) -> dict[WaitReason, float]:
         """Return the seconds waited until now, by reason, the present wait included."""
         found = dict(self.waits)
         if self.wait is not None:
@@ -466,12 +466,12 @@ def counts(told: Waiting, wait: Waiting | None, in_flight: int) -> bool:
         wait: The present wait, if any.
         in_flight: Its calls in flight.
     """
-    if told.why is not Why.BACKOFF:
-        return told.why is not Why.TURN
+    if told.why is not WaitReason.BACKOFF:
+        return told.why is not WaitReason.TURN
     if wait is None or _end_of(wait, told.at) < told.at:
         return not in_flight
     longer = wait.until is not None and told.until is not None and wait.until < told.until
-    return not in_flight and wait.why is Why.BACKOFF and longer
+    return not in_flight and wait.why is WaitReason.BACKOFF and longer
 
 
 def _end_of(wait: Waiting, at: float) -> float:
@@ -537,7 +537,7 @@ class LaneWait:
     """The time that a lane waited for one reason."""
 
     lane: str
-    why: Why
+    why: WaitReason
     seconds: float
 
 
@@ -546,7 +546,7 @@ def longest_waits(told: Sequence[Mapping[str, Any]]) -> list[LaneWait]:
 
     Example:
         >>> longest_waits([{"lanes": {"a": {"waits": {"tokens": 31.0, "slot": 2.0}}}}])[0]
-        LaneWait(lane='a', why=<Why.TOKENS: 'tokens'>, seconds=31.0)
+        LaneWait(lane='a', why=<WaitReason.TOKENS: 'tokens'>, seconds=31.0)
     """
     sums: dict[tuple[str, str], float] = {}
     for execution in told:
@@ -554,7 +554,7 @@ def longest_waits(told: Sequence[Mapping[str, Any]]) -> list[LaneWait]:
             for why, seconds in lane["waits"].items():
                 _add(sums, (name, why), seconds)
     longest = sorted(sums.items(), key=lambda found: -found[1])
-    return [LaneWait(lane, Why(why), seconds) for (lane, why), seconds in longest]
+    return [LaneWait(lane, WaitReason(why), seconds) for (lane, why), seconds in longest]
 
 
 def _add(sums: dict[K, float], key: K, seconds: float) -> None:

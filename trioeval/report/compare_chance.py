@@ -7,11 +7,11 @@ from rich.box import SIMPLE
 from rich.table import Table
 from rich.text import Text
 
-from trioeval.inert import inert
 from trioeval.report.compare import name_of_column, number_of, unfinished_lines
 from trioeval.report.compare_runs import ColumnChange, ColumnFindings, Findings, Kind
 from trioeval.report.statistics import Estimate, Finding
 from trioeval.report.text import FittingTable
+from trioeval.text_safety import escape_control_characters
 
 _STYLES = {"better": "green", "worse": "red"}
 _RARE = 0.001
@@ -41,7 +41,7 @@ def findings_table(columns: Sequence[ColumnChange], findings: Findings) -> Fitti
             is_rate = finding is found.passed
             table.add_row(
                 Text(heading),
-                Text(inert(name, _NAME)),
+                Text(escape_control_characters(name, _NAME)),
                 *counts,
                 *(_shown(one, is_rate=is_rate) for one in (finding.before, finding.after)),
                 _shown(finding.difference, is_rate=is_rate, signed=True),
@@ -140,7 +140,7 @@ def _sentence(heading: str, name: str, finding: Finding, column: ColumnFindings)
     difference = _shown(finding.difference, is_rate=is_rate, signed=True)
     chance = "" if finding.adjusted is None else f", p = {_chance(finding.adjusted)}"
     told = f"{before} → {after}; {difference}{chance}: {_answers(finding)} beyond chance"
-    return f"{heading}, {inert(name, _NAME)}: {told}"
+    return f"{heading}, {escape_control_characters(name, _NAME)}: {told}"
 
 
 def _shown(found: Estimate | None, *, is_rate: bool, signed: bool = False) -> str:

@@ -26,7 +26,7 @@ from trioeval.kernel import (
     Throttled,
     TimedOut,
     Waiting,
-    Why,
+    WaitReason,
 )
 from trioeval.report.counts import counted
 
@@ -103,7 +103,7 @@ def _say(event: Event, index: int) -> str | None:
             return None
 
 
-def _waits(lane: str | None, why: Why, until: float | None) -> str:
+def _waits(lane: str | None, why: WaitReason, until: float | None) -> str:
     end = "" if until is None else f", until {until:.3f}"
     return f"waits for {_named(lane)}: {why.value.replace('_', ' ')}{end}"
 

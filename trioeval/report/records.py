@@ -9,13 +9,13 @@ import attrs
 
 from trioeval.evaluation.reconcile import has_ended
 from trioeval.grading import output_text
-from trioeval.inert import inert
 from trioeval.report.columns import shown_path
 from trioeval.report.counts import counted, money
 from trioeval.report.formats.json import compact, shallow
 from trioeval.report.usage import was_judged
 from trioeval.run import Status
 from trioeval.suite.tests import KEEP_ALL, Strip
+from trioeval.text_safety import escape_control_characters
 
 STRIPPED_PROMPT = "[prompt stripped]"
 STRIPPED_OUTPUT = "[output stripped]"
@@ -456,7 +456,9 @@ class AttemptFacts:
     def facts(self) -> Iterator[str]:
         """Duration, result and usage, in a few words each."""
         yield (
-            "has ended" if self.failure is None else f"has failed: {inert(self.failure, _MESSAGE)}"
+            "has ended"
+            if self.failure is None
+            else f"has failed: {escape_control_characters(self.failure, _MESSAGE)}"
         )
         if self.exit_code is not None:
             yield f"exit code {self.exit_code}"
@@ -488,7 +490,7 @@ class AgentFacts:
         """The result in a sentence, with killed child processes."""
         ended = self.children_ended
         children = f", {'1 child' if ended == 1 else f'{ended} children'} had to be ended"
-        return inert(self.message, _MESSAGE) + (children if ended else "")
+        return escape_control_characters(self.message, _MESSAGE) + (children if ended else "")
 
 
 def _agent(response: Mapping[str, Any] | None) -> AgentFacts | None:
@@ -538,4 +540,7 @@ def agent_lines(agent: AgentFacts, near: Path | None = None) -> Iterator[str]:
     for attempt in agent.attempts:
         yield f"attempt {attempt.number} {', '.join(attempt.facts)}"
         yield from (f"  {shown_path(log, near)}" for log in attempt.logs)
-        yield from (f"  warning: {inert(warning, _MESSAGE)}" for warning in attempt.warnings)
+        yield from (
+            f"  warning: {escape_control_characters(warning, _MESSAGE)}"
+            for warning in attempt.warnings
+        )

@@ -14,15 +14,14 @@ import attrs
 from trioeval.agent.bus.settings import LOCK_WAIT_BOUNDS, BusStats
 from trioeval.agent.protocols import (
     AgentEvent,
+    AttemptContinued,
     AttemptEnded,
-    AttemptGoesOn,
     AttemptStarted,
     AttemptWaiting,
     CaseBlocked,
     CaseEnded,
     CaseQueued,
 )
-from trioeval.inert import inert
 from trioeval.kernel import LaneStatistics
 from trioeval.kernel.events import (
     CallEnded,
@@ -34,6 +33,7 @@ from trioeval.kernel.events import (
     Waiting,
 )
 from trioeval.report.trace import error_kind
+from trioeval.text_safety import escape_control_characters
 
 # The important events of a run as records of Python's `logging`, under `trioeval.run`.
 
@@ -62,22 +62,35 @@ def log_events(event: Event) -> None:
 
 
 def _closed(event: LaneClosed) -> None:
-    _log.warning("lane %s is closed: %s", inert(event.lane, _MOST), inert(event.reason, _MOST))
+    _log.warning(
+        "lane %s is closed: %s",
+        escape_control_characters(event.lane, _MOST),
+        escape_control_characters(event.reason, _MOST),
+    )
 
 
 def _throttled(event: Throttled) -> None:
     rest = "" if event.retry_after is None else f"; it asks to wait {event.retry_after:g} s"
-    _log.info("lane %s refused a call of job %d%s", inert(event.lane, _MOST), event.index, rest)
+    _log.info(
+        "lane %s refused a call of job %d%s",
+        escape_control_characters(event.lane, _MOST),
+        event.index,
+        rest,
+    )
 
 
 def _ended(event: CallEnded) -> None:
     if event.error is not None:
-        where, kind = inert(event.lane, _MOST), error_kind(event.error)
+        where, kind = escape_control_characters(event.lane, _MOST), error_kind(event.error)
         _log.info("lane %s: a call of job %d failed: %s", where, event.index, kind)
 
 
 def _limited(event: LimitChanged) -> None:
-    _log.info("lane %s: at most %d calls at once", inert(event.lane, _MOST), event.limit)
+    _log.info(
+        "lane %s: at most %d calls at once",
+        escape_control_characters(event.lane, _MOST),
+        event.limit,
+    )
 
 
 def _salvaged(event: Salvaged) -> None:
@@ -87,7 +100,11 @@ def _salvaged(event: Salvaged) -> None:
 def _waiting(event: Waiting) -> None:
     if _log.isEnabledFor(logging.DEBUG):
         who = "the next job" if event.index is None else f"job {event.index}"
-        lane = "no lane" if event.lane is None else f"lane {inert(event.lane, _MOST)}"
+        lane = (
+            "no lane"
+            if event.lane is None
+            else f"lane {escape_control_characters(event.lane, _MOST)}"
+        )
         _log.debug("%s: %s waits for %s", lane, who, event.why.value)
 
 
@@ -176,7 +193,7 @@ class RunMetrics:
                 _put(self._running, case, is_in=event.position == 0)
             case AttemptWaiting():
                 self._waiting.add(case)
-            case AttemptGoesOn():
+            case AttemptContinued():
                 self._waiting.discard(case)
             case AttemptStarted():
                 self._waiting.discard(case)

@@ -6,7 +6,7 @@ from typing import Any, Literal, TypeAlias
 
 import attrs
 
-from trioeval.kernel import LaneStatistics, Why
+from trioeval.kernel import LaneStatistics, WaitReason
 from trioeval.rates import BreakerState
 from trioeval.report.activity import Activity, Pace
 from trioeval.report.formats.json import record_json
@@ -36,7 +36,7 @@ class LaneState:
     used_rpm: int
     """Requests that started in the last minute."""
     used_tpm: int
-    why: Why | None
+    why: WaitReason | None
     """The reason of the wait of the first in line; None if it does not wait."""
     wait_s: float | None
     """Seconds until the wait ends; None if that is unknown."""

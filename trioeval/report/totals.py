@@ -15,7 +15,7 @@ from typing import Any
 
 import attrs
 
-from trioeval.documents.files import Around, names_file
+from trioeval.documents.files import FileContext, names_file
 from trioeval.documents.mistakes import MistakenError
 from trioeval.evaluation.identity import canonical, number_of_test
 from trioeval.grading import quote
@@ -466,7 +466,9 @@ LIMIT = 10.0
 """The time limit of a user's function for a column, in seconds."""
 
 
-def derive(metrics: Sequence[DerivedMetric], column: ColumnTotals, around: Around) -> Iterator[str]:
+def derive(
+    metrics: Sequence[DerivedMetric], column: ColumnTotals, around: FileContext
+) -> Iterator[str]:
     """Add derived metrics to a column.
 
     Args:
@@ -489,7 +491,7 @@ def derive(metrics: Sequence[DerivedMetric], column: ColumnTotals, around: Aroun
             column.derived[metric.name] = names[metric.name] = value
 
 
-def _value(metric: DerivedMetric, names: Mapping[str, float], around: Around) -> float:
+def _value(metric: DerivedMetric, names: Mapping[str, float], around: FileContext) -> float:
     if not names_file(metric.value):
         return parse(metric.value).value(names)
     file, function = code_file(metric.value, around)

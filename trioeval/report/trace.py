@@ -20,7 +20,6 @@ from typing import Any, TypeAlias
 import attrs
 
 from trioeval.errors import CallError, ProviderError
-from trioeval.inert import inert
 from trioeval.kernel.events import (
     Admitted,
     CallEnded,
@@ -32,9 +31,10 @@ from trioeval.kernel.events import (
     Salvaged,
     Throttled,
     Waiting,
-    Why,
+    WaitReason,
 )
 from trioeval.report.activity import counts
+from trioeval.text_safety import escape_control_characters
 
 Which: TypeAlias = tuple[str | None, int]
 """A job: the id of its task, and its index there."""
@@ -203,12 +203,12 @@ class Trace:
         heapq.heappush(lane.free, slot)
         lane.in_flight -= 1
         has_slot = lane.limit is None or lane.in_flight < lane.limit
-        if lane.wait is not None and lane.wait.why is Why.SLOT and has_slot:
+        if lane.wait is not None and lane.wait.why is WaitReason.SLOT and has_slot:
             self._end_wait(
                 lane, at
             )  # the call has its slot, or a new event reports the next obstacle
         told = []
-        if event.is_told:
+        if event.is_reported:
             told.append(f'"tokens":{event.tokens},"cost":{_number(event.money)}')
         if event.error is not None:
             told.append(f'"error":"{self._escaped(error_kind(event.error))}"')
@@ -309,7 +309,9 @@ class Trace:
     def _escaped(self, text: str) -> str:
         """Return a text as written between JSON quotes, on one line and without unusual characters."""
         # Perfetto misreads a quote behind an escaped backslash, and refuses such a file.
-        return json.dumps(inert(self.hide(text), _NAME))[1:-1].replace(r"\\", r"\u005c")
+        return json.dumps(escape_control_characters(self.hide(text), _NAME))[1:-1].replace(
+            r"\\", r"\u005c"
+        )
 
 
 def error_kind(error: Exception) -> str:

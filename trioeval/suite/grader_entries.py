@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, get_args
 import attrs
 import cattrs
 
-from trioeval.documents.files import Around, names_file
+from trioeval.documents.files import FileContext, names_file
 from trioeval.documents.mistakes import (
     Mistake,
     MistakenError,
@@ -42,7 +42,7 @@ _PROGRAMS = frozenset({".py", ".js", ".cjs", ".mjs", ".ts", ".cts", ".mts"})
 _FORMS = 'an id, an object with "id", or an object with one of these for each role'
 
 
-def grader_hook(converter: cattrs.Converter, around: Around) -> Hook:
+def grader_hook(converter: cattrs.Converter, around: FileContext) -> Hook:
     """Return the hook for a judge; a file is read."""
 
     def one(value: Any) -> Grader:
@@ -110,7 +110,7 @@ def factuality_hook(converter: cattrs.Converter) -> Hook:
     return hook
 
 
-def rubric_prompt_hook(around: Around, templates: Templates | None) -> Hook:
+def rubric_prompt_hook(around: FileContext, templates: Templates | None) -> Hook:
     """Return the hook for the prompts of judges; files are read unchanged, because they are templates.
 
     Args:
@@ -130,7 +130,7 @@ def rubric_prompt_hook(around: Around, templates: Templates | None) -> Hook:
 
 @attrs.frozen
 class _PromptReader:
-    around: Around
+    around: FileContext
     templates: Templates | None
 
     def read(self, value: Any) -> Any:

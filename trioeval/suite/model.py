@@ -34,7 +34,7 @@ from trioeval.documents.structure import (
 from trioeval.documents.trust import TRUSTED, Trust
 from trioeval.errors import Problem
 from trioeval.grading import KINDS, Assertion, Kinds
-from trioeval.limits.model import Limit, LimitKey
+from trioeval.limits.model import LimitKey, SharedLimit
 from trioeval.suite.dependencies import FailedDependency
 from trioeval.text import KEY
 
@@ -58,7 +58,7 @@ class LimitsSettings:
     """The address of Redis, or of `trioeval limits serve`; required by both."""
     namespace: str = "trioeval"
     """The prefix of keys in Redis."""
-    limits: tuple[Limit, ...] | None = None
+    limits: tuple[SharedLimit, ...] | None = None
     """In memory, all limits; in other backends, limits that are created if they do not exist."""
     limits_file: Annotated[Path, Form(TEXT)] | None = None
     """A file of limits, in place of `limits`; absolute."""

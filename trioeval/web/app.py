@@ -24,7 +24,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from trioeval.errors import NotLiveError, StoreError
 from trioeval.report import Head
 from trioeval.report.records import RowRecord
-from trioeval.store import Reader, RunFacts
+from trioeval.store import RunFacts, StoreReader
 from trioeval.store.row_pages import RowQuery
 from trioeval.web.lane_cards import lane_id
 from trioeval.web.pages import Pages, StoreReading, short
@@ -343,7 +343,7 @@ class View:
         """Show one run."""
         wanted = read_query(request.query_params)
 
-        def look(reader: Reader) -> Mapping[str, Any]:
+        def look(reader: StoreReader) -> Mapping[str, Any]:
             facts = _run(reader, request)
             return {
                 "picture": self._picture(reader, facts),
@@ -362,7 +362,7 @@ class View:
         """Show rows of a run, as a part of its page."""
         wanted = read_query(request.query_params)
 
-        def look(reader: Reader) -> RowsPicture:
+        def look(reader: StoreReader) -> RowsPicture:
             facts = _run(reader, request)
             return _rows(reader, facts, wanted)
 
@@ -377,7 +377,7 @@ class View:
         """Show all facts about one row."""
         position, index = request.path_params["position"], request.path_params["index"]
 
-        def look(reader: Reader) -> Mapping[str, Any]:
+        def look(reader: StoreReader) -> Mapping[str, Any]:
             facts = _run(reader, request)
             task = facts.tasks[position] if position < len(facts.tasks) else None
             found = None
@@ -438,7 +438,7 @@ class View:
         )
         return HTMLResponse(text, status)
 
-    def _picture(self, reader: Reader, facts: RunFacts) -> RunPicture:
+    def _picture(self, reader: StoreReader, facts: RunFacts) -> RunPicture:
         watch = self.watches.now(facts.id)
         if watch is None or watch.state is None:
             is_over = facts.state != "running"
@@ -485,7 +485,7 @@ async def _read_body(request: Request) -> bytes:
     return bytes(body)
 
 
-def _run(reader: Reader, request: Request) -> RunFacts:
+def _run(reader: StoreReader, request: Request) -> RunFacts:
     run_id = request.path_params["run"]
     found = reader.find(run_id)
     if found is None:
@@ -499,7 +499,7 @@ def _named(request: Request) -> dict[str, Any]:
     return {"run_id": run_id, "quoted": quote(run_id, safe="")}
 
 
-def _rows(reader: Reader, run: RunFacts, wanted: RowQuery) -> RowsPicture:
+def _rows(reader: StoreReader, run: RunFacts, wanted: RowQuery) -> RowsPicture:
     """Return a page of rows, and the number of matching rows that never started and have no records."""
     unlisted = 0
     if not wanted.text and wanted.status in {None, "not_run"}:
@@ -511,7 +511,7 @@ def _rows(reader: Reader, run: RunFacts, wanted: RowQuery) -> RowsPicture:
     return rows_of(run, reader.row_page(run, wanted), wanted, unlisted)
 
 
-def _choices(reader: Reader, facts: RunFacts) -> list[tuple[str, str]]:
+def _choices(reader: StoreReader, facts: RunFacts) -> list[tuple[str, str]]:
     """Return the tasks and columns for the filter of rows, each with its name."""
     found = []
     for position, head in enumerate(map(Head.read, reader.heads(facts))):

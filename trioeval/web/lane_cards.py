@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from trioeval.kernel.events import Why
+from trioeval.kernel.events import WaitReason
 from trioeval.report.activity import WAIT_WORDS, labels_of, lane_names, longest_waits
 from trioeval.report.text import cut_middle
 from trioeval.web.history import History, Series, series_of_buckets
@@ -138,7 +138,7 @@ def wait_word(why: str) -> str:
         ('tpm', 'Godot')
     """
     try:
-        return WAIT_WORDS[Why(why)]
+        return WAIT_WORDS[WaitReason(why)]
     except ValueError:
         return why
 

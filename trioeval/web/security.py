@@ -1,6 +1,6 @@
 """Access to the live view: the checks before the application gets a request.
 
-* The host name in a request is one of the server, and the origin is not foreign: see `trioeval.serving.door`.
+* The host name in a request is one of the server, and the origin is not foreign: see `trioeval.serving.access_rules`.
 * If other machines can connect, a browser sends a token once, and a cookie afterwards.
 * A request that changes something comes from a page of this server: by its origin, and by a header with a
     value that only such a page has.
@@ -20,7 +20,7 @@ from starlette.requests import cookie_parser
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from trioeval.serving.door import OwnNames, is_of_foreign_page, is_same_secret
+from trioeval.serving.access_rules import OwnNames, is_of_foreign_page, is_same_secret
 
 CSRF_HEADER = "x-csrf-token"
 

@@ -13,7 +13,7 @@ import attrs
 import trio
 
 from trioeval.errors import NotLiveError, StoreError
-from trioeval.store import Reader, RunFacts
+from trioeval.store import RunFacts, StoreReader
 from trioeval.web.history import History
 from trioeval.web.live_client import Live, open_live
 from trioeval.web.pages import StoreReading
@@ -167,7 +167,7 @@ class Watches:
         await trio.sleep(again)
 
 
-def _find(run_id: str, reader: Reader) -> tuple[RunFacts | None, Sequence[Mapping[str, Any]]]:
+def _find(run_id: str, reader: StoreReader) -> tuple[RunFacts | None, Sequence[Mapping[str, Any]]]:
     facts = reader.find(run_id)
     is_over = facts is not None and facts.state != "running"
     return facts, reader.activity(facts) if facts is not None and is_over else ()

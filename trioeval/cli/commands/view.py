@@ -23,7 +23,7 @@ from trioeval.cli.run.storage import RunStorage
 from trioeval.cli.stored_results import open_runs
 from trioeval.cli.terminal import Exit, say, show
 from trioeval.errors import UsageError
-from trioeval.serving.door import OwnNames, is_loopback
+from trioeval.serving.access_rules import OwnNames, is_loopback
 
 _VARIABLE = "TRIOEVAL_VIEW_TOKEN"  # other users of the machine can see flags
 _STOP_GRACE = 0.5  # seconds for responses in progress after the stop
@@ -94,7 +94,7 @@ async def _serve(
         stop.set()
 
     page = "/" if terms.token is None else f"/?token={terms.token}"
-    with interrupts.told_to(on_signal):
+    with interrupts.deliver_to(on_signal):
         async with trio.open_nursery() as followers:
             store = StoreReading(path)
             watches = Watches(store, followers)

@@ -16,10 +16,10 @@ from trioeval.cli.progress.table import (
     wait_words,
 )
 from trioeval.cli.terminal import say
-from trioeval.inert import inert
 from trioeval.report.counts import counted
 from trioeval.report.run_state import LaneState, RunState
 from trioeval.report.text import cut_middle
+from trioeval.text_safety import escape_control_characters
 
 EVERY = 5.0  # seconds between two lines, and before the first, so that short runs have none
 _LANES = 5  # lanes of a line
@@ -75,4 +75,4 @@ def _lane(lane: LaneState, *, is_one: bool) -> str:
     if lane.rows and not is_one:
         facts += [f"{lane.done}/{lane.rows} rows"]
         facts += [f"{time} left"] if (time := left(lane)) else []
-    return f"{cut_middle(inert(lane.name), _NAME)}: {', '.join(facts)}"
+    return f"{cut_middle(escape_control_characters(lane.name), _NAME)}: {', '.join(facts)}"

@@ -17,7 +17,7 @@ from trioeval.cli.terminal import say
 from trioeval.columns.events import DatasetEvent
 from trioeval.columns.makers.base import OWN_LANES
 from trioeval.columns.model import ColumnsSettings
-from trioeval.evaluation.journal import KeptRows
+from trioeval.evaluation.journal import ReusedRows
 from trioeval.kernel import Event, Lanes
 from trioeval.providers.programs.entries import AGENT_RUNS
 from trioeval.report.activity import Activity, Pace, all_left_s
@@ -184,13 +184,13 @@ class Watching:
     def _expect(self, part: PreparedTask) -> None:
         if part.rows is None:
             return
-        kept = self.collector.run.kept(part.id)
+        kept = self.collector.run.reused_rows(part.id)
         self.picture.expect(_rows_of_lanes(part.prepared, kept))
         if isinstance(part.prepared.suite.settings, AgentSettings):
             self.tasks.expect(part.id, part.rows - len(kept))
 
 
-def _rows_of_lanes(prepared: PreparedSuite, kept: KeptRows) -> Mapping[str, int]:
+def _rows_of_lanes(prepared: PreparedSuite, kept: ReusedRows) -> Mapping[str, int]:
     """Return the number of rows of each lane, without those of earlier executions."""
     steps, lanes = prepared.steps, prepared.lane_names
     used = {lanes[place] for place in steps.used_providers}

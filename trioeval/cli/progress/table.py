@@ -6,13 +6,13 @@ from typing import TypeAlias
 import attrs
 from rich.cells import cell_len, set_cell_size
 
-from trioeval.inert import inert
-from trioeval.kernel import Why
+from trioeval.kernel import WaitReason
 from trioeval.report.activity import WAIT_WORDS, lane_names
 from trioeval.report.counts import counted, money
 from trioeval.report.run_state import LaneState, RunState
 from trioeval.report.text import cut_middle
 from trioeval.report.totals import percent
+from trioeval.text_safety import escape_control_characters
 
 # The words of progress: numbers, times, and reasons of waits. Pure.
 
@@ -74,10 +74,10 @@ def left(lane: LaneState) -> str:
 def wait_words(lane: LaneState) -> str:
     """Return the reason and the time of a lane's wait, or why it is closed; empty without a wait. Inert."""
     if lane.mood == "closed":
-        return f"closed: {inert(lane.reason, _REASON)}"
+        return f"closed: {escape_control_characters(lane.reason, _REASON)}"
     if lane.mood == "paused":
         return "paused"
-    if lane.why is None or lane.why is Why.TURN:
+    if lane.why is None or lane.why is WaitReason.TURN:
         return "probing" if lane.mood == "probing" else ""
     word = WAIT_WORDS[lane.why]
     told = f"probing, {word}" if lane.mood == "probing" else word
@@ -193,7 +193,10 @@ class _Column:
 
 
 _NAMES = _Column(
-    "lane", lambda lane: cut_middle(inert(lane.name), _NAME) or "–", 12, is_number=False
+    "lane",
+    lambda lane: cut_middle(escape_control_characters(lane.name), _NAME) or "–",
+    12,
+    is_number=False,
 )
 _IN_FLIGHT = _Column("in flight", in_flight, 3)
 _QUEUED = _Column("queued", lambda lane: str(lane.queued), 6)

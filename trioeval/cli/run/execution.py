@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import trio
 
-from trioeval.agent.open import AgentTerms
+from trioeval.agent.open import AgentOptions
 from trioeval.cli.environment import EnvironmentSettings
 from trioeval.cli.flags import RunFlags
 from trioeval.cli.interrupts import Interrupts
@@ -35,7 +35,6 @@ from trioeval.columns.result import DatasetResult
 from trioeval.errors import TrioevalError
 from trioeval.evaluation.journal import RecordObserver
 from trioeval.evaluation.task_run import Observers, RowOf
-from trioeval.inert import inert
 from trioeval.kernel import Event, Observer
 from trioeval.kernel.events import guarded
 from trioeval.limits.backend import SharedLimits
@@ -51,6 +50,7 @@ from trioeval.run.shared_limits import open_suite_limits
 from trioeval.store import RunStart, StoredRun
 from trioeval.store.cache.cache import Cache
 from trioeval.store.database import DamagedError
+from trioeval.text_safety import escape_control_characters
 from trioeval.web.live import Steering, serve_live
 
 if TYPE_CHECKING:
@@ -94,7 +94,9 @@ def add_step_summary(
             file.writelines(markdown_chunks(*results))
     except (OSError, TrioevalError) as error:
         why = getattr(error, "strerror", None) or error
-        warn(f"the summary of the step cannot be written: {inert(path, _NAME)}: {why}")
+        warn(
+            f"the summary of the step cannot be written: {escape_control_characters(path, _NAME)}: {why}"
+        )
 
 
 _CELL = 40  # characters of an output in the table of rows
@@ -231,7 +233,7 @@ class Execution:
         collector: Collector,
         limits: SharedLimits | None,
         *,
-        agents: AgentTerms,
+        agents: AgentOptions,
         metrics: RunMetrics,
         telemetry: "Telemetry | None",
     ) -> None:
@@ -273,7 +275,7 @@ class Execution:
 
         with (
             self.stopping.scope,
-            self.interrupts.told_to(self.stopping.interrupt),
+            self.interrupts.deliver_to(self.stopping.interrupt),
             open_trace(
                 self.flags.output.trace,
                 trace_of(

@@ -8,21 +8,21 @@ import attrs
 
 from trioeval.cli.terminal import Exit
 from trioeval.columns.result import DatasetResult
-from trioeval.inert import inert
-from trioeval.kernel import Cut
+from trioeval.kernel import StopReason
 from trioeval.report import Totals
 from trioeval.report.columns import trouble
 from trioeval.report.counts import counted, money
 from trioeval.report.totals import counts_text, percent
 from trioeval.run import Status
+from trioeval.text_safety import escape_control_characters
 
 _ALL = 100  # percent
 
-_CAUSES: Mapping[Cut, str] = {
-    Cut.STOP: "--fail-fast",  # other causes of a stop have their own names
-    Cut.DEADLINE: "the deadline",
-    Cut.BUDGET: "the budget",
-    Cut.LANE: "a closed lane",
+_CAUSES: Mapping[StopReason, str] = {
+    StopReason.STOP: "--fail-fast",  # other causes of a stop have their own names
+    StopReason.DEADLINE: "the deadline",
+    StopReason.BUDGET: "the budget",
+    StopReason.LANE: "a closed lane",
 }
 
 _STEERED = "a stop from the live view"
@@ -44,7 +44,7 @@ class Ending:
     """The results of its datasets."""
     signals: Sequence[signal.Signals] = ()
     """The received signals, in order."""
-    cuts: Collection[Cut | None] = ()
+    cuts: Collection[StopReason | None] = ()
     """The reasons why rows did not end; None for rows that did."""
     failed_fast: Collection[str | None] = ()
     """The ids of tasks that failed fast."""
@@ -113,9 +113,9 @@ class Ending:
         """The reasons why rows were not run."""
         for cut, name in _CAUSES.items():
             if cut in self.cuts:
-                yield _STEERED if self.steered and cut is Cut.STOP else name
+                yield _STEERED if self.steered and cut is StopReason.STOP else name
         for task in self.failed_fast:
-            yield f"failFast of task {inert(task or '', 50)}".rstrip()
+            yield f"failFast of task {escape_control_characters(task or '', 50)}".rstrip()
 
 
 def is_unfinished(

@@ -18,14 +18,14 @@ from trioeval.cli.terminal import say
 from trioeval.columns.model import ColumnsSettings
 from trioeval.errors import OutputError, UsageError
 from trioeval.evaluation.task_run import Observers, RowOf
-from trioeval.inert import inert
 from trioeval.kernel import Event
 from trioeval.nurseries import open_plain_nursery
 from trioeval.providers.secrets import hide
 from trioeval.report.run_metrics import Distribution, Family, RunMetrics
 from trioeval.report.trace import Trace
 from trioeval.run import PreparedSuite
-from trioeval.serving.door import OwnNames, is_of_foreign_page
+from trioeval.serving.access_rules import OwnNames, is_of_foreign_page
+from trioeval.text_safety import escape_control_characters
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -424,7 +424,9 @@ class _Told(logging.Handler):
     def once(self, text: str) -> None:
         if not self._is_told:
             self._is_told = True
-            self._warn(f"--otel: not everything can be sent: {inert(text, _TOLD)}")
+            self._warn(
+                f"--otel: not everything can be sent: {escape_control_characters(text, _TOLD)}"
+            )
 
     @contextmanager
     def instead_of_logs(self, *, on: bool) -> Iterator[None]:

@@ -19,9 +19,8 @@ from trioeval.columns.makers.base import OWN_LANES
 from trioeval.columns.model import ColumnsSettings
 from trioeval.columns.result import DatasetResult
 from trioeval.errors import OutputError, StoreError
-from trioeval.evaluation.journal import KeptRows
+from trioeval.evaluation.journal import ReusedRows
 from trioeval.evaluation.prepared import PreparedTask
-from trioeval.inert import inert
 from trioeval.providers.secrets import hide_in
 from trioeval.question_eval.result import question_of
 from trioeval.report import Head, Results, RowRecord, RunInfo, Totals, config_tests
@@ -34,6 +33,7 @@ from trioeval.report.totals import derive
 from trioeval.run import PreparedSuite, Row, RowsNotRun, Status
 from trioeval.store import RunStart, StoredRun
 from trioeval.store.schema import INDEX_BITS
+from trioeval.text_safety import escape_control_characters
 
 _ALL_ROWS = 1 << INDEX_BITS
 _FILE_NAME = 100  # characters of a file name that are shown
@@ -54,7 +54,7 @@ class Part:
     totals: Totals
     keys: Sequence[str] = attrs.field(repr=False)
     """Secrets that are removed from the tests of its suite."""
-    kept: KeptRows
+    kept: ReusedRows
     """The rows of earlier executions."""
     dataset: DatasetResult | None = None
     """The result of its dataset, if it makes one that has ended."""
@@ -90,14 +90,18 @@ class Part:
         if self.makes_dataset:
             return self.dataset is not None and self.dataset.outcome == "complete"
         return (
-            self.task.settle is None
+            self.task.prepare_with_rows is None
             and not self.totals.count(Status.ERROR)
             and not self.totals.left
         )
 
     def tests(self) -> Iterator[Any]:
         """Yield its tests for documents; nothing if they never became known."""
-        return iter(()) if self.task.settle else config_tests(self.task.prepared.suite, self.keys)
+        return (
+            iter(())
+            if self.task.prepare_with_rows
+            else config_tests(self.task.prepared.suite, self.keys)
+        )
 
     def derive(self) -> Iterator[str]:
         """Compute the derived metrics, and yield their problems."""
@@ -156,7 +160,7 @@ class Collector:
                 failures=Failures(_FAILURES),
                 totals=Totals.of(head.columns, cluster=head.cluster),
                 keys=start.keys[head.task],
-                kept=run.kept(head.task),
+                kept=run.reused_rows(head.task),
             )
             for head, task in zip(map(Head.read, start.heads), prepared.parts, strict=True)
         ]
@@ -182,7 +186,8 @@ class Collector:
         waiting = [
             self._by_task.get(rows_of.task)
             for part in self.parts
-            if part.task.settle and (rows_of := part.task.prepared.suite.rows_of) is not None
+            if part.task.prepare_with_rows
+            and (rows_of := part.task.prepared.suite.rows_of) is not None
         ]
         return sum(source is not None and source.is_whole for source in waiting)
 
@@ -334,7 +339,9 @@ def write_documents(outputs: Sequence[Path], results: Sequence[Results]) -> Sequ
         try:
             written = write_results(path, results)
             if written != [path]:
-                names = ", ".join(inert(one.name, _FILE_NAME) for one in written)
+                names = ", ".join(
+                    escape_control_characters(one.name, _FILE_NAME) for one in written
+                )
                 say(f"-o {path}: written as {names}")
         except OutputError as error:
             errors.append(error)
@@ -408,7 +415,7 @@ def ended_lines(result: DatasetResult) -> Sequence[str]:
     """Return the lines of a dataset at the end of a run, with paths relative to the working folder."""
     first, *others = dataset_lines(result, Path.cwd())
     return [
-        f"task {inert(result.task or 'dataset', _NAME)}: {first}",
+        f"task {escape_control_characters(result.task or 'dataset', _NAME)}: {first}",
         *(f"  {line}" for line in others),
     ]
 
@@ -421,7 +428,7 @@ def _show_rows(part: Part, command: Callable[[int], str | None]) -> None:
     if first is None:
         return
     if part.head.task is not None:
-        show(f"task {inert(part.head.task, _NAME)}")
+        show(f"task {escape_control_characters(part.head.task, _NAME)}")
     if first.names:
         draw(rows_table(part.head.columns, first), sys.stdout)
     if hidden := first.hidden:
@@ -430,7 +437,7 @@ def _show_rows(part: Part, command: Callable[[int], str | None]) -> None:
         if one["outcome"] not in UNFINISHED:
             rows = RowNumbers()
             rows.add_range(range(one["firstRow"], one["lastRow"] + 1))
-            why = inert(one["error"] or one["outcome"], _REASON)
+            why = escape_control_characters(one["error"] or one["outcome"], _REASON)
             show(f"{counted(rows.count, 'row')} not run: {rows}: {why.removeprefix('not run: ')}")
     if (failures := failures_view(part.head.columns, part.failures, command)) is not None:
         draw(failures, sys.stdout)
@@ -440,7 +447,7 @@ def _show_totals(part: Part) -> None:
     from trioeval.report.tables import columns_table  # noqa: PLC0415 - after the run
 
     if part.head.task is not None:
-        say(f"task {inert(part.head.task, _NAME)}")
+        say(f"task {escape_control_characters(part.head.task, _NAME)}")
     draw(columns_table(part.head.columns, part.totals), sys.stderr)
     if (told := sentence(part.head, part.totals)) is not None:
         say(told)

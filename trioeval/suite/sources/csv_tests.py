@@ -19,10 +19,10 @@ from xml.etree import ElementTree as ET
 
 import attrs
 
-from trioeval.documents.files import Around
+from trioeval.documents.files import FileContext
 from trioeval.documents.mistakes import Mistake, MistakenError, Place, nearest
 from trioeval.documents.paths import DocumentPath
-from trioeval.documents.placing import MOST_SHOWN, shortened
+from trioeval.documents.placing import MOST_SHOWN, first_mistakes
 from trioeval.grading import Kinds, quote
 from trioeval.grading.kinds.text import SPACES
 from trioeval.suite.model import Test
@@ -158,7 +158,9 @@ class TestTable:
                 yield attrs.evolve(mistake, file=file, place=place)
 
 
-def read_csv_tests(file: Path, around: Around, structure: Callable[[Any], Test]) -> Sequence[Test]:
+def read_csv_tests(
+    file: Path, around: FileContext, structure: Callable[[Any], Test]
+) -> Sequence[Test]:
     """Return the tests of a CSV file.
 
     Raises:
@@ -172,7 +174,7 @@ def read_csv_tests(file: Path, around: Around, structure: Callable[[Any], Test])
 
 
 def read_table(
-    table: TestTable, file: Path, around: Around, structure: Callable[[Any], Test]
+    table: TestTable, file: Path, around: FileContext, structure: Callable[[Any], Test]
 ) -> Sequence[Test]:
     """Return the tests of a table whose first row is the header.
 
@@ -215,7 +217,7 @@ def read_table(
     except MistakenError as error:  # the rest cannot be read
         mistakes += (attrs.evolve(mistake, file=file) for mistake in error.parts)
     if mistakes:
-        raise MistakenError(*shortened(mistakes, file))
+        raise MistakenError(*first_mistakes(mistakes, file))
     return tuple(tests)
 
 
@@ -418,7 +420,7 @@ _MOST_BLANK = 30_000_000
 
 
 def read_xlsx_tests(
-    file: Path, sheet: str | None, around: Around, structure: Callable[[Any], Test]
+    file: Path, sheet: str | None, around: FileContext, structure: Callable[[Any], Test]
 ) -> Sequence[Test]:
     """Return the tests of one sheet; rows without any text are skipped.
 
@@ -457,7 +459,7 @@ def read_xlsx_tests(
         book.close()
 
 
-def _chosen(book: Any, sheet: str | None, file: Path, around: Around) -> Any:
+def _chosen(book: Any, sheet: str | None, file: Path, around: FileContext) -> Any:
     names = book.sheetnames
     if sheet is None:
         name = names[0]
