@@ -147,7 +147,7 @@ class AgentWork:
         return True
 
     def looks_ahead(self, _providers: Iterable[int], /, *, are_final: bool) -> bool:  # noqa: ARG002
-        """True: cases may wait for each other."""
+        """Return True: cases may wait for each other."""
         return True
 
     def begins_at_once(
