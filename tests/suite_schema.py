@@ -42,7 +42,7 @@ from trioeval.documents.structure import (
 from trioeval.grading import KINDS, Assertion
 from trioeval.grading.algebra import SET
 from trioeval.grading.model import HEAVIEST
-from trioeval.limits.model import MOST, SPANS, Limit, QuotaKey
+from trioeval.limits.model import MOST, SPANS, Limit, LimitKey
 from trioeval.loading.tasks import AGENT, COLUMNS, PROMPT_EVAL, QUESTION_EVAL
 from trioeval.question_eval.form import ROWS_KEY
 from trioeval.question_eval.model import QuestionBudget, QuestionSettings, Tool
@@ -50,8 +50,8 @@ from trioeval.suite.dependencies import FailedDependency
 from trioeval.suite.form import (
     DEFINITIONS,
     NOT_YET_IN_LANES,
-    WITHOUT_MEANING,
-    WITHOUT_MEANING_IN_OPTIONS,
+    IGNORED_KEYS,
+    IGNORED_OPTIONS,
 )
 from trioeval.suite.model import (
     BatchSettings,
@@ -60,9 +60,9 @@ from trioeval.suite.model import (
     DerivedMetric,
     EvaluateOptions,
     LaneSettings,
+    LimitsSettings,
     Prompt,
     ProviderEntry,
-    QuotaSettings,
     RowsOfTask,
     RunLimits,
     Scenario,
@@ -95,7 +95,7 @@ def suite_schema() -> Shape:
     top["properties"] |= {
         "targets": top["properties"]["providers"],
         **{name: options[name] for name in ("serialize", "registerScope", "register_scope")},
-        **dict.fromkeys((*WITHOUT_MEANING, *DEFINITIONS), True),
+        **dict.fromkeys((*IGNORED_KEYS, *DEFINITIONS), True),
     }
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -165,9 +165,9 @@ def _definitions() -> dict[str, Shape]:
     found = {
         LaneSettings: object_shape(LaneSettings, not_yet=NOT_YET_IN_LANES),
         Limit: _limit(),
-        QuotaKey: _quota_key(),
+        LimitKey: _limits_key(),
         BatchSettings: object_shape(BatchSettings),
-        QuotaSettings: object_shape(QuotaSettings),
+        LimitsSettings: object_shape(LimitsSettings),
         QuestionBudget: object_shape(QuestionBudget),
         Tool: object_shape(Tool),
         BudgetSettings: object_shape(BudgetSettings),
@@ -282,9 +282,9 @@ def _limit() -> Shape:
     )
 
 
-def _quota_key() -> Shape:
+def _limits_key() -> Shape:
     """A key, or an object with it and what counts."""
-    shape = object_shape(QuotaKey, shapes={"key": SOME_TEXT})
+    shape = object_shape(LimitKey, shapes={"key": SOME_TEXT})
     shape["properties"]["unit"] = or_nothing(shape["properties"]["unit"])
     return {
         "description": shape.pop("description"),
@@ -294,7 +294,7 @@ def _quota_key() -> Shape:
 
 def _run_options() -> Shape:
     shape = object_shape(EvaluateOptions)
-    for key in WITHOUT_MEANING_IN_OPTIONS:
+    for key in IGNORED_OPTIONS:
         shape["properties"] |= {key: True, snake(key): True}
     return shape
 

@@ -4,10 +4,10 @@
 
     rows = trio.run(trioeval.collect, "suite.json")
 
-`run_suite` and `collect` run suites; `trioeval.kernel` runs plans of any jobs on lanes;
-`trioeval.testing` holds the laws, strategies and the virtual clock that schedulers are tested with.
+`run_suite` and `collect` run suites; `trioeval.kernel` runs plans of any jobs on lanes; `trioeval.testing`
+has the laws, strategies and the virtual clock for testing schedulers.
 
-Names are imported when they are first used: `python -m trioeval --version` imports nothing else.
+Names are imported at their first use: `python -m trioeval --version` imports nothing else.
 """
 
 import importlib
@@ -51,12 +51,12 @@ if TYPE_CHECKING:
     from trioeval.errors import CursorNotFoundError as CursorNotFoundError
     from trioeval.errors import DatasetError as DatasetError
     from trioeval.errors import GradingError as GradingError
+    from trioeval.errors import LimitError as LimitError
     from trioeval.errors import MarkerError as MarkerError
     from trioeval.errors import OutputError as OutputError
     from trioeval.errors import PlanError as PlanError
     from trioeval.errors import Problem as Problem
     from trioeval.errors import ProviderError as ProviderError
-    from trioeval.errors import QuotaError as QuotaError
     from trioeval.errors import StoreError as StoreError
     from trioeval.errors import SuiteError as SuiteError
     from trioeval.errors import TemplateError as TemplateError
@@ -91,7 +91,7 @@ if TYPE_CHECKING:
     from trioeval.run import SuiteSummary as SuiteSummary
     from trioeval.run import collect as collect
     from trioeval.run import make_lanes as make_lanes
-    from trioeval.run import open_suite_quota as open_suite_quota
+    from trioeval.run import open_suite_limits as open_suite_limits
     from trioeval.run import prepare as prepare
     from trioeval.run import run_suite as run_suite
     from trioeval.run.build_dataset import Dataset as Dataset
@@ -127,7 +127,7 @@ _HOMES = {
     "errors": (
         "AgentError BlockedError BusError BusLockedError CursorExpiredError CursorNotFoundError"
         " DatasetError GradingError MarkerError OutputError PlanError Problem ProviderError"
-        " QuotaError StoreError SuiteError TemplateError TooLateError TrioevalError UsageError"
+        " LimitError StoreError SuiteError TemplateError TooLateError TrioevalError UsageError"
     ),
     "grading": "Asking Assertion Finding KINDS Kind Subject Verdict grade kind_of",
     "kernel": "LaneSpec Lanes",
@@ -136,7 +136,7 @@ _HOMES = {
     "providers.sdk": "provider_from_asyncio",
     "run": (
         "PreparedSuite QuestionEvent QuestionResult Row Status SuiteSummary collect make_lanes"
-        " open_suite_quota prepare run_suite"
+        " open_suite_limits prepare run_suite"
     ),
     "run.build_dataset": "Dataset build_columns",
     "store": "RunStart open_store read_store",

@@ -3,15 +3,16 @@
 import gc
 import os
 import sys
+from collections.abc import Sequence
 
 _NEW_OBJECTS = 50_000
-"""Between two looks for garbage: suites and modules are many objects that stay, found by each look."""
+"""New objects between two garbage collections, which would traverse all suites and modules each time."""
 
 
 def _open_streams() -> None:
-    """Let nothing that is opened later take the place of a standard stream that is closed.
+    """Prevent that a file opened later gets the number of a standard stream that is closed.
 
-    A database with the number of stdout would be written to by every program that is started.
+    Otherwise every child process would write to a database that has the number of stdout.
     """
     for number in range(3):
         try:
@@ -20,13 +21,25 @@ def _open_streams() -> None:
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # noqa: FBT003 - has no name
 
 
-def _tell_version() -> bool:
-    """Print the version without importing anything, for scripts and bug reports; whether that worked."""
-    from trioeval._version import __version__
+def _print_constant(arguments: Sequence[str]) -> bool:
+    """Print the version or a help page that needs no parser.
 
+    Returns:
+        Whether the arguments ask for such a text and it was written.
+    """
+    if arguments == ["--version"]:
+        from trioeval._version import __version__
+
+        text: str | None = f"trioeval {__version__}\n"
+    else:
+        from trioeval.cli.short_help import short_help
+
+        text = short_help(arguments)
+    if text is None:
+        return False
     try:
-        # Past the stream's buffer: it would keep what cannot be written, and fail again at the end.
-        os.write(sys.stdout.fileno(), f"trioeval {__version__}\n".encode())
+        # Not through the stream's buffer, which would keep what cannot be written and fail again at exit.
+        os.write(sys.stdout.fileno(), text.encode())
     except (OSError, AttributeError):  # full, gone, or closed before the program began
         return False
     return True
@@ -35,7 +48,7 @@ def _tell_version() -> bool:
 def main() -> None:
     """Run the command line and exit with its code."""
     _open_streams()
-    if sys.argv[1:] == ["--version"] and _tell_version():
+    if _print_constant(sys.argv[1:]):
         return
     gc.set_threshold(_NEW_OBJECTS)
     try:

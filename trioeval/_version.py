@@ -1,3 +1,3 @@
-"""The version, alone in a module so that `--version` imports nothing else."""
+"""The version, in a separate module so that `--version` imports nothing else."""
 
 __version__ = "0.1.0"

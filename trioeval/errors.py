@@ -1,33 +1,33 @@
-"""Every exception that a user of trioeval can see, drawn as a tree.
+"""Every exception that a user of trioeval can see, as a tree.
 
     TrioevalError
     ├── SuiteError       the suite file is wrong: every problem found, with its place
     ├── UsageError       an argument or a flag is wrong
     ├── PlanError        a plan or a lane that cannot run as described
-    ├── TooLateError     a call was asked for when its job, or the whole run, was over
-    ├── TemplateError    a template cannot be rendered with the variables at hand
-    ├── InputError       what a row is made of cannot be used: a file of a variable, a line of tests
-    ├── ScriptError      code of the user's failed, took too long or gave what cannot be used
+    ├── TooLateError     a call was requested after its job, or the whole run, was over
+    ├── TemplateError    a template cannot be rendered with the given variables
+    ├── InputError       an input of a row cannot be used: a file of a variable, a line of tests
+    ├── ScriptError      user code failed, took too long or returned an unusable result
     ├── LaneClosedError  a lane serves no more calls: its provider refuses, or does not recover
-    ├── BudgetError      what the caller allowed to be used is used up
-    ├── QuotaError       a shared limit will never allow a call, or whoever keeps it cannot be asked
-    ├── CallError        a call failed; `fault` says what it means for its lane
+    ├── BudgetError      the budget is exhausted
+    ├── LimitError       a shared limit will never allow a call, or the limits are unreachable
+    ├── CallError        a call failed; `fault` classifies the failure for its lane
     │   └── ProviderError    and `kind` says how
     ├── GradingError     an assertion could not be evaluated (not the same as failed)
-    ├── OutputError      a result could not be written where it was asked for
-    ├── DatasetError     a dataset cannot be built, gone on with, or read as it is
-    ├── AgentError       the case of an agent cannot be worked on: its workspace, prompt or marker
-    │   └── MarkerError      the agent left something in the place of its marker that is not a file
-    ├── BlockedError     the case of an agent is not worked on: what it depends on is not done
-    ├── NotLiveError     a run cannot be watched or steered: it is over, or nobody answers
+    ├── OutputError      a result could not be written to its destination
+    ├── DatasetError     a dataset cannot be built, continued, or read as it is
+    ├── AgentError       a case cannot be run: its workspace, prompt or marker is wrong
+    │   └── MarkerError      the agent left something other than a file in place of its marker
+    ├── BlockedError     a case is not run: one of its dependencies is not done
+    ├── NotLiveError     a run cannot be watched or steered: it is over, or does not respond
     ├── BusError         a message bus cannot be written or read
-    │   ├── BusLockedError       somebody else has held its lock all the time
-    │   ├── CursorExpiredError   what is asked for was removed
-    │   └── CursorNotFoundError  what is asked for was never there
+    │   ├── BusLockedError       its lock was never free
+    │   ├── CursorExpiredError   the requested messages were removed
+    │   └── CursorNotFoundError  the requested message never existed
     └── StoreError       the database of runs, or the cache, cannot be used as it is
 
-The type says whose fault it is. What an exception knows is kept as data on it; its text is made from
-that. Failures of single jobs never leave a run as exceptions: they are outcomes.
+The type says whose fault it is. The facts of an exception are attributes; its text is made from them.
+Failures of single jobs never leave a run as exceptions: they are outcomes.
 """
 
 import enum
@@ -41,7 +41,7 @@ import attrs
 
 from trioeval.usage import Usage
 
-# In which ways a call can fail, and what each means for its lane.
+# The ways in which a call can fail, and what each means for its lane.
 
 
 ProviderErrorKind: TypeAlias = Literal[
@@ -69,18 +69,18 @@ ProviderErrorKind: TypeAlias = Literal[
 
 
 class Fault(enum.Enum):
-    """What a failed call means for its lane: who is to blame, and whether to call again."""
+    """The meaning of a failed call for its lane: the cause, and whether to call again."""
 
     RATE_LIMITED = "rate_limited"
     """Too many calls: call again later, and less often."""
     TRANSIENT = "transient"
-    """A mishap of the server or the network: call again."""
+    """A temporary failure of the server or the network: call again."""
     REFUSED = "refused"
     """This request will never be served; others may be."""
     QUOTA_EXHAUSTED = "quota_exhausted"
     """The account will not be served any more in this run."""
     FATAL = "fatal"
-    """The provider refuses whoever calls like this: a wrong key, a model that is not there."""
+    """The provider refuses all calls of this kind: a wrong key, an unknown model."""
 
 
 FAULT_BY_KIND: Mapping[ProviderErrorKind, Fault] = {
@@ -104,15 +104,15 @@ FAULT_BY_KIND: Mapping[ProviderErrorKind, Fault] = {
     "replay_miss": Fault.REFUSED,
     "unexpected": Fault.REFUSED,
 }
-"""What each kind of failure means for the lane."""
+"""The meaning for the lane of each kind of failure."""
 
 ONCE_MORE: frozenset[ProviderErrorKind] = frozenset(
     {"malformed_reply", "empty_reply", "worker_crashed"}
 )
-"""Kinds that are worth one more call, and no further one."""
+"""Kinds of failure for which exactly one retry is worthwhile."""
 
 
-# A library: who uses it says where its records go. Every part of it imports this module.
+# A library: the application decides where log records go. Every part of the library imports this module.
 logging.getLogger("trioeval").addHandler(logging.NullHandler())
 
 
@@ -122,17 +122,17 @@ class TrioevalError(Exception):
 
 @attrs.frozen
 class Problem:
-    """One thing that is wrong with a suite, and where.
+    """One problem of a suite, with its place.
 
-    Not an exception: a file has many problems, and they are reported together in a `SuiteError`.
+    Not an exception: a file may have many problems, and they are reported together in a `SuiteError`.
     """
 
     path: str
-    """Where in the document, as `$.tests[3].assert[0].type`."""
+    """The place in the document, such as `$.tests[3].assert[0].type`."""
     message: str
     """What was found, with the value."""
     hint: str | None = None
-    """What would be right, or what was probably meant."""
+    """What would be valid, or what was probably meant."""
     file: str | None = None
     line: int | None = None
     """1-based line in `file`."""
@@ -143,7 +143,7 @@ class Problem:
         where = ":".join(
             str(part) for part in (self.file, self.line, self.column) if part is not None
         )
-        # Of a file as a whole there is no place to name.
+        # A problem of a whole file has no path.
         is_whole = self.path == "$" and self.file is not None and self.line is None
         text = ": ".join(
             part for part in (where, "" if is_whole else self.path, self.message) if part
@@ -152,11 +152,11 @@ class Problem:
 
 
 class SuiteError(TrioevalError, ValueError):
-    """A suite that cannot be run, with everything that is wrong with it.
+    """A suite that cannot be run, with all of its problems.
 
     Args:
-        problems: What is wrong.
-        files: Those that were asked for; when one of them changes, it may be right.
+        problems: The problems.
+        files: The files that were requested; a change of one of them may solve the problems.
     """
 
     def __init__(self, problems: Iterable[Problem], *, files: Iterable[Path] = ()) -> None:
@@ -171,13 +171,13 @@ class UsageError(TrioevalError, ValueError):
 
 
 class PlanError(TrioevalError, ValueError):
-    """A plan or a lane that cannot run as it is described."""
+    """A plan or a lane that cannot run as described."""
 
 
 class TooLateError(TrioevalError):
-    """A call that was asked for when its job was over, or at or after the run's deadline.
+    """A call that was requested when its job was over, or at or after the run's deadline.
 
-    A body gets it only where it hides from cancellation, or hands its calls to tasks that outlive it.
+    A body gets it only if it shields itself from cancellation, or passes its calls to tasks that outlive it.
     """
 
 
@@ -186,17 +186,17 @@ class TemplateError(TrioevalError, ValueError):
 
 
 class InputError(TrioevalError, ValueError):
-    """What one row is made of cannot be used; other rows are not concerned."""
+    """An input of one row cannot be used; other rows are not affected."""
 
 
 class ScriptError(TrioevalError):
-    """Code of the user's that failed, took too long, or gave what cannot be used.
+    """User code that failed, took too long, or returned an unusable result.
 
     Args:
         message: Which code, and what happened.
-        trace: The end of its traceback, or what it printed last; None if there is nothing.
-        timed_out: Whether it was given up because it took too long.
-        at_limit: Whether it took more memory, or more computing, than what runs it may take.
+        trace: The end of its traceback, or of its output; None if there is nothing.
+        timed_out: Whether it was stopped because it took too long.
+        at_limit: Whether it exceeded a limit of memory or computing.
     """
 
     def __init__(
@@ -218,9 +218,9 @@ class GradingError(TrioevalError):
     """An assertion that could not be evaluated; the row is an error, never a failure.
 
     Args:
-        message: What happened, for a person.
-        mishap: Whether it may go better later: whoever was asked failed by mishap.
-        metadata: What else is known of it, as JSON data: the reply that could not be used.
+        message: What happened, for people.
+        mishap: Whether it may succeed later: the judge failed transiently.
+        metadata: More facts, as JSON data: the reply that could not be used.
     """
 
     def __init__(
@@ -236,23 +236,23 @@ class OutputError(TrioevalError, OSError):
 
 
 class DatasetError(TrioevalError):
-    """A dataset cannot be built, gone on with, or read as it is; the text says where and why."""
+    """A dataset cannot be built, continued, or read as it is; the text says where and why."""
 
 
 class AgentError(TrioevalError):
-    """The case of an agent cannot be worked on: which file or folder, and what would be right."""
+    """A case of an agent cannot be run: which file or folder, and what would be valid."""
 
 
 class MarkerError(AgentError):
-    """An agent left something in the place of its marker that is not a file; the agent has failed."""
+    """An agent left something other than a file in place of its marker; the agent has failed."""
 
 
 class BlockedError(TrioevalError):
-    """A case is not worked on, because something that it depends on is not done.
+    """A case is not run, because one of its dependencies is not done.
 
     Args:
-        by: The name of that.
-        message: In a sentence.
+        by: The name of the dependency.
+        message: A sentence.
     """
 
     def __init__(self, by: str, message: str) -> None:
@@ -265,11 +265,11 @@ class BusError(TrioevalError, OSError):
 
 
 class BusLockedError(BusError):
-    """The lock of a message bus was held by others all the time.
+    """The lock of a message bus was never free.
 
     Args:
         message: Which bus.
-        attempts: How often it was tried, each time for the whole lock timeout.
+        attempts: The number of attempts, each for the whole lock timeout.
     """
 
     def __init__(self, message: str, *, attempts: int = 1) -> None:
@@ -278,11 +278,11 @@ class BusLockedError(BusError):
 
 
 class CursorExpiredError(BusError):
-    """Messages after a cursor were removed since.
+    """The messages after a cursor have been removed.
 
     Args:
         message: Which cursor of which bus.
-        oldest: The oldest cursor after which nothing is missing.
+        oldest: The oldest cursor without missing messages after it.
     """
 
     def __init__(self, message: str, *, oldest: int) -> None:
@@ -291,15 +291,15 @@ class CursorExpiredError(BusError):
 
 
 class CursorNotFoundError(BusError):
-    """A message bus never had the message after which it is to be read."""
+    """The message bus never had the message after which it is to be read."""
 
 
 class StoreError(TrioevalError, OSError):
-    """The database of runs, or the cache, cannot be opened, read or written: which file, and what helps."""
+    """The database of runs, or the cache, cannot be opened, read or written: which file, and the remedy."""
 
 
 class NotLiveError(TrioevalError):
-    """A run cannot be watched or steered from outside: it is over, does not listen, or does not answer."""
+    """A run cannot be watched or steered from outside: it is over, does not listen, or does not respond."""
 
 
 class LaneClosedError(TrioevalError):
@@ -307,7 +307,7 @@ class LaneClosedError(TrioevalError):
 
     Args:
         lane: The lane's name.
-        reason: Why it was closed.
+        reason: The reason why it was closed.
     """
 
     def __init__(self, lane: str, reason: str) -> None:
@@ -320,10 +320,10 @@ class BudgetError(TrioevalError):
     """A call that would use more than the budget of its run allows.
 
     Args:
-        dimension: What is used up: `requests`, `tokens` or `money`.
-        limit: What was allowed of it.
-        used: What is spent.
-        wanted: What the call would have needed at most.
+        dimension: The exhausted dimension: `requests`, `tokens` or `money`.
+        limit: The amount allowed.
+        used: The amount spent.
+        wanted: The most that the call would have needed.
     """
 
     def __init__(self, dimension: str, *, limit: float, used: float, wanted: float) -> None:
@@ -331,12 +331,19 @@ class BudgetError(TrioevalError):
         self.limit = limit
         self.used = used
         self.wanted = wanted
-        super().__init__(
-            f"budget_exceeded: {used:g} of {limit:g} {dimension} are spent, the call needs {wanted:g}"
-        )
+        spent = f"{_amount(used, dimension)} of {_amount(limit, dimension, unit=True)} spent"
+        needs = "" if used >= limit else f", the call needs {_amount(wanted, dimension)}"
+        super().__init__(f"budget exhausted: {spent}{needs}")
 
 
-QuotaReason: TypeAlias = Literal[
+def _amount(value: float, dimension: str, *, unit: bool = False) -> str:
+    if dimension == "money":
+        return f"${value:.2f}" if value == round(value, 2) else f"${value:g}"
+    name = dimension.removesuffix("s") if value == 1 else dimension
+    return f"{value:,.0f} {name}" if unit else f"{value:,.0f}"
+
+
+LimitErrorReason: TypeAlias = Literal[
     "invalid_request",
     "unknown_limit_key",
     "exceeds_capacity",
@@ -345,38 +352,40 @@ QuotaReason: TypeAlias = Literal[
     "lease_expired",
     "limiter_unavailable",
 ]
-"""The closed set of ways in which a quota refuses for good."""
+"""The closed set of ways in which a shared limit refuses permanently."""
 
 
-class QuotaError(TrioevalError):
-    """A call that a shared limit will never allow, or about which nobody can be asked.
+class LimitError(TrioevalError):
+    """A call that a shared limit will never allow, or for which the limits are unreachable.
 
     Args:
-        reason: Which of the known ways.
-        message: What happened, for a person.
-        keys: The limits that it is about.
+        reason: One of the known ways.
+        message: What happened, for people.
+        keys: The limits concerned.
     """
 
-    def __init__(self, reason: QuotaReason, message: str, *, keys: tuple[str, ...] = ()) -> None:
-        self.reason: QuotaReason = reason
+    def __init__(
+        self, reason: LimitErrorReason, message: str, *, keys: tuple[str, ...] = ()
+    ) -> None:
+        self.reason: LimitErrorReason = reason
         self.message = message
         self.keys = keys
         super().__init__(f"{reason}: {message}")
 
 
 class CallError(TrioevalError):
-    """A call that failed, said so that its lane knows what to do.
+    """A call that failed, with a classification for its lane.
 
-    What a `send` raises; any other exception is taken as a failure that says nothing of the lane.
+    Raised by a `send`; any other exception counts as a failure that carries no information about the lane.
 
     Args:
-        fault: What it means for the lane.
-        message: What happened, for a person.
-        retry_after: Seconds that the provider asks to wait; less than 0 or NaN is taken as None.
-        retries: How often such a call is worth repeating, ≥ 0, if that is less than the lane allows.
-        tokens: What the failed call has used all the same; None if that is not known.
-        money: Likewise.
-        hint: What the failure told of the server's limits, a `trioeval.rates.RateHint`; None if nothing.
+        fault: The meaning for the lane.
+        message: What happened, for people.
+        retry_after: Seconds that the provider asks to wait; less than 0 or NaN counts as None.
+        retries: The number of worthwhile retries, ≥ 0, if that is less than the lane allows.
+        tokens: Tokens that the failed call has used nevertheless; None if unknown.
+        money: Cost of the failed call; None if unknown.
+        hint: The server's limits that the failure reported, a `trioeval.rates.RateHint`; None if none.
     """
 
     def __init__(
@@ -393,7 +402,7 @@ class CallError(TrioevalError):
         self.fault = fault
         self.hint = hint
         self.message = message
-        # What cannot be true is no hint, and must not hide the failure that it came with.
+        # An impossible value is not a hint, and must not hide the failure that it came with.
         self.retry_after = None if retry_after is None or not retry_after >= 0 else retry_after
         self.retries = retries
         self.tokens = None if tokens is None or not 0 <= tokens < math.inf else tokens
@@ -401,10 +410,10 @@ class CallError(TrioevalError):
         super().__init__(message or fault.value)
 
     def used(self, tokens: int, money: float) -> tuple[int, float]:
-        """What the failed call used, of what it had reserved.
+        """Return what the failed call used, of the amounts that it had reserved.
 
-        Where that is not known, a call that was turned away used nothing, and any other one everything:
-        its reply may have been lost on the way, and paid for.
+        If that is unknown, a call that was refused used nothing, and any other one everything: its reply may
+        have been lost in transit, and charged.
         """
         turned_away = self.fault is not Fault.TRANSIENT
         if self.tokens is not None:
@@ -422,17 +431,17 @@ class ProviderError(CallError):
     """A call to a provider that failed.
 
     Args:
-        kind: Which of the known ways it failed in.
-        message: What happened, for a person.
+        kind: One of the known ways in which calls fail.
+        message: What happened, for people.
         status: The HTTP status, if there was one.
         retry_after: Seconds that the provider asks to wait.
         body_excerpt: The beginning of the reply's body (at most 2 KB).
-        fault: What it means for the lane; None takes what such a kind means.
-        retries: How often such a call is worth repeating, ≥ 0; None takes what such a kind is worth.
-        tokens: What the failed call has used all the same; None if that is not known, or `usage` says it.
-        usage: Likewise, in more detail.
-        money: Likewise, in US dollars.
-        hint: What the failure told of the server's limits, a `trioeval.rates.RateHint`; None if nothing.
+        fault: The meaning for the lane; None takes that of the kind.
+        retries: The number of worthwhile retries, ≥ 0; None takes that of the kind.
+        tokens: Tokens that the failed call has used nevertheless; None if unknown, or given by `usage`.
+        usage: The same, in more detail.
+        money: Cost of the failed call in US dollars; None if unknown.
+        hint: The server's limits that the failure reported, a `trioeval.rates.RateHint`; None if none.
     """
 
     def __init__(
@@ -474,11 +483,11 @@ class ProviderError(CallError):
         retries: int | None = None,
         body_excerpt: str | None = None,
     ) -> "ProviderError":
-        """The same failure in an exception of its own, with other words.
+        """Return the same failure as a new exception, with some changes.
 
         Args:
-            message: What happened, for a person.
-            kind: Another kind than its own, with the fault of that.
+            message: What happened, for people.
+            kind: Another kind, with its fault.
             fault: Another fault.
             retries: Another number of retries.
             body_excerpt: Another beginning of the body.
@@ -500,7 +509,7 @@ class ProviderError(CallError):
 
 
 def leaves(error: BaseException) -> Iterator[BaseException]:
-    """The errors that an exception group is made of, in order; an error that is no group is itself one."""
+    """Yield the errors inside an exception group, in order; another error yields itself."""
     if isinstance(error, BaseExceptionGroup):
         for part in error.exceptions:
             yield from leaves(part)

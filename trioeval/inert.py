@@ -1,6 +1,6 @@
-"""Foreign text made harmless for a terminal: no escape sequences, no line breaks, no odd controls.
+"""Sanitizing of untrusted text for terminals: no escape sequences, line breaks or other control characters.
 
-Nor is there room for many combining characters on one: terminals draw them over the lines around.
+Long runs of combining characters are cut as well: terminals draw them over the lines around.
 """
 
 import functools
@@ -15,7 +15,7 @@ def inert(text: object, width: int | None = None) -> str:
         >>> inert("two\nlines \x1b[31mred", 12)
         'two lines […'
     """
-    # What is beyond a few times the width can never be seen; replies may be megabytes.
+    # Text beyond a few times the width is never visible; replies may be megabytes.
     whole = str(text)
     seen = whole if width is None else whole[: 4 * width + 64]
     plain = " ".join((seen if seen.isascii() and seen.isprintable() else _blanked(seen)).split())
@@ -25,7 +25,7 @@ def inert(text: object, width: int | None = None) -> str:
 
 
 def inert_lines(text: object, most: int) -> str:
-    r"""Text on as many lines as it has, without control or direction characters.
+    r"""Return text with its line breaks, but without other control or direction characters.
 
     Example:
         >>> inert_lines("a:\r\n\tb \x1b[31m", 99)
@@ -40,9 +40,9 @@ def inert_lines(text: object, most: int) -> str:
 
 
 def escaped(text: str) -> str:
-    r"""Text on as many lines as it has, with the escapes of JSON for all that cannot be seen.
+    r"""Return text with its line breaks, and with JSON escapes for all invisible characters.
 
-    What is JSON is the same JSON afterwards: nothing of the kind stands outside of its texts.
+    JSON text stays equivalent JSON: such characters occur only inside of its strings.
 
     Example:
         >>> print(escaped("red \x1b[31m, \u202edirection\ttab\nnext \U000e0001 line"))
@@ -68,7 +68,7 @@ def _code(char: str) -> str:
 
 
 def _blanked(text: str) -> str:
-    """The text with a space for each character that is none to be seen, and without floods of marks."""
+    """Return the text with a space for each invisible character, and without long runs of marks."""
     if not text.isprintable():
         text = "".join(" " if unicodedata.category(char) in _UNSAFE else char for char in text)
     if max(text, default="") < _FIRST_MARK:
@@ -78,15 +78,15 @@ def _blanked(text: str) -> str:
 
 _UNSAFE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 _FILLERS = dict.fromkeys((0x115F, 0x1160, 0x3164, 0xFFA0), " ")
-"""Letters that cannot be seen, and of which terminals do not agree how wide they are."""
+"""Invisible letters, for which terminals use different widths."""
 _MARKS = {"Mn", "Me"}
-_FIRST_MARK, _LAST_MARK = "\u0300", "\uffff"  # the few rare ones behind it would cost much time
+_FIRST_MARK, _LAST_MARK = "\u0300", "\uffff"  # the few rare ones beyond would cost much time
 _MOST_MARKS = 6  # on one character; languages need four
 
 
 @functools.cache
 def _floods() -> re.Pattern[str]:
-    """More combining characters in a row than any language has. Takes ten milliseconds, once."""
+    """Return a pattern of more combining characters in a row than any language has. Takes 10 ms, once."""
     codes = range(ord(_FIRST_MARK), ord(_LAST_MARK) + 1)
     marks = "".join(char for char in map(chr, codes) if unicodedata.category(char) in _MARKS)
     return re.compile(f"([{marks}]{{{_MOST_MARKS}}})[{marks}]+")

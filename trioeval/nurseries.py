@@ -1,4 +1,4 @@
-"""A nursery for a block that others use: what the block raises is not wrapped in a group."""
+"""A nursery for a block of library users: exceptions of the block are not wrapped in a group."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -8,9 +8,9 @@ import trio
 
 @asynccontextmanager
 async def open_plain_nursery() -> AsyncGenerator[trio.Nursery]:
-    """Open a nursery whose block raises its own exceptions as they are, after all tasks have ended.
+    """Open a nursery whose block raises its own exceptions unwrapped, after all tasks have ended.
 
-    Errors of the tasks themselves come in a group, as those of any nursery. The block ends its tasks.
+    Errors of the tasks come in a group, as in any nursery. The end of the block cancels its tasks.
 
     Example:
         >>> async def main():

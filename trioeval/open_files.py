@@ -1,4 +1,4 @@
-"""How many files, sockets and pipes this process may have open, and what people read when it has too many."""
+"""The number of files and sockets that this process may have open, and the message if it has too many."""
 
 import errno
 import os
@@ -8,16 +8,16 @@ if sys.platform != "win32":
     import resource
 
 TOO_MANY = frozenset({errno.EMFILE, errno.ENFILE})
-"""Error numbers of a process, and of a machine, that can open no more."""
+"""Error numbers if the process, or the machine, can open no more."""
 
 _KEPT = 32
-"""Descriptors that connections leave to the files of a run: its database, logs, programs."""
+"""Descriptors that connections leave for the files of a run: its database, logs, programs."""
 _KEPT_OF = 4
-"""Of a low limit they leave this part."""
+"""The divisor that gives the part left of a low limit."""
 
 
 def most_open_files() -> int | None:
-    """How many this process may have open at once; None without a bound or a report of it."""
+    """Return how many descriptors this process may have open at once; None if unbounded or unknown."""
     if sys.platform == "win32":
         return None
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
@@ -25,7 +25,7 @@ def most_open_files() -> int | None:
 
 
 def lowest_free() -> int | None:
-    """The number that the next open file gets, so that all lower ones are taken; None if there is none."""
+    """Return the number that the next open file gets, so that all lower ones are taken; None without one."""
     try:
         descriptor = os.open(os.devnull, os.O_RDONLY)
     except OSError as error:
@@ -37,7 +37,7 @@ def lowest_free() -> int | None:
 
 
 def has_room(taken: int) -> bool:
-    """Whether a process may open one more connection, when so many descriptors are taken or soon will be.
+    """Return whether a process may open one more connection, with so many descriptors taken or planned.
 
     Example:
         >>> has_room(3), has_room(10**9) and most_open_files() is not None
@@ -48,13 +48,13 @@ def has_room(taken: int) -> bool:
 
 
 def is_out_of_files() -> bool:
-    """Whether this process can open no more files, or hardly any."""
+    """Return whether this process can open no more files, or hardly any."""
     taken = lowest_free()
     return taken is None or not has_room(taken)
 
 
 def too_many_open_files() -> str:
-    """What is wrong, and what to do."""
+    """Return a message with the problem and the remedy."""
     most = most_open_files()
     bound = "" if most is None else f" (this process may have {most})"
     return f"too many open files{bound}: raise the limit with `ulimit -n`, or lower maxConcurrency"

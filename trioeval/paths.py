@@ -1,8 +1,8 @@
-"""The fence of a suite: the folders that the paths it names may lead into.
+"""The fence of a suite: the folders into which its paths may lead.
 
-A suite of another author must not put `/etc/passwd` into a prompt, post `../prod.env` to its server, or
-write its results over `~/.bashrc`. Links are followed before a path is judged, and the path that was judged
-is returned: the caller opens the file that was allowed, not one that a link leads to later.
+A suite of another author must not put `/etc/passwd` into a prompt, post `../prod.env` to its server, or write
+its results over `~/.bashrc`. Links are followed before a path is checked, and the checked path is returned:
+the caller opens the file that was allowed, not one that a link leads to later.
 """
 
 from collections.abc import Collection
@@ -13,19 +13,19 @@ import attrs
 
 @attrs.frozen
 class Refused:
-    """Why a path may not be opened, and what to do about it."""
+    """The reason why a path may not be opened, and the remedy."""
 
     message: str
     hint: str | None = None
 
     def __str__(self) -> str:
-        """Both in one line."""
+        """Return both on one line."""
         return self.message if self.hint is None else f"{self.message} ({self.hint})"
 
 
 @attrs.frozen
 class Fence:
-    """Decides which paths may be opened.
+    """The rule for paths that may be opened.
 
     Example:
         >>> print(Fence((Path("/s"),)).admit(Path("/s/../etc/passwd"), "../etc/passwd"))
@@ -33,17 +33,17 @@ class Fence:
     """
 
     roots: tuple[Path, ...]
-    """The suite's folder first."""
+    """The folders; the suite's is first."""
     is_open: bool = False
-    """Whether paths may lead anywhere."""
+    """True if paths may lead anywhere."""
 
     def admit(self, path: Path, named: str, *, also: Collection[Path] = ()) -> Path | Refused:
-        """The path with its links followed, or why it may not be opened.
+        """Return the path with its links followed, or the reason why it may not be opened.
 
         Args:
-            path: Of a file or folder, whether or not it exists.
-            named: The same as messages show it.
-            also: More folders that it may lead into.
+            path: The path of a file or folder, which need not exist.
+            named: The path as messages show it.
+            also: More folders into which it may lead.
         """
         try:
             real = path.resolve()

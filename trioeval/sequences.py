@@ -1,4 +1,4 @@
-"""Sequences that hold no entries, but make each when it is looked at."""
+"""Sequences that store no entries but create each at its access."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class LazySequence(Sequence[T_co]):
-    """A sequence of entries that are made when they are looked at.
+    """A sequence whose entries are created when they are accessed.
 
     Example:
         >>> class Squares(LazySequence[int]):
@@ -25,7 +25,7 @@ class LazySequence(Sequence[T_co]):
 
     @abstractmethod
     def entry(self, index: int) -> T_co:
-        """Make the entry at an index, which is ≥ 0 and below the length."""
+        """Return the entry at an index, which is ≥ 0 and below the length."""
 
     @overload
     def __getitem__(self, index: int) -> T_co: ...

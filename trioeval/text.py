@@ -13,23 +13,24 @@ from typing import Any
 import attrs
 
 KEY = "key"
-"""Metadata of an attrs field: its key in files, None if it is in none; by default its name in camelCase."""
+"""Metadata key of an attrs field: its key in files, None if it is not in files; by default its name in
+camelCase."""
 
 
 @attrs.frozen
 class Computed:
-    """A value that a function of a file gives when a row is judged."""
+    """A value that a function in a file computes when a row is judged."""
 
     file: Path
-    """Absolute; its name's ending tells the language."""
+    """The absolute path; its suffix determines the language."""
     function: str | None
-    """None takes what such a file is expected to have."""
+    """The name; None takes the function that such a file is expected to have."""
     written: str
-    """As it stands in the suite."""
+    """The text in the suite."""
 
 
 class AsWritten(str):
-    """A text that came from a file: it is compared with as it stands there, whatever marks it has.
+    """A text that came from a file: it is compared as it is, without rendering.
 
     Example:
         >>> AsWritten("{{x}}") == "{{x}}"
@@ -39,25 +40,26 @@ class AsWritten(str):
     __slots__ = ()
 
 
-# Values that are data wherever they go: never rendered as a template, never taken for a file or for code.
+# Values that are data wherever they are used: never rendered as a template, never taken for a file or for
+# code.
 #
-# The mark is on the value, and not in the places that use it. What renders, opens or runs texts asks for the
-# mark; everything else sees an ordinary text, list or object. A text that is rendered with a value of a model
-# bears the mark of the model itself.
+# The mark is on the value, not in the places that use it. Code that renders, opens or runs texts checks the
+# mark; all other code sees an ordinary text, list or object. A text that is rendered with a value of a model
+# gets the model's mark itself.
 #
-# There are two marks. `Verbatim` says that a text is ready, from whatever source: a prompt that was
-# rendered, a cell of a dataset. `FromModel` says that a model wrote it, or a part of it: it must not become
-# code, a program's words or a path either, which a suite may make of its own cells.
+# There are two marks. `Verbatim` says that a text is final, from any source: a prompt that was rendered, a
+# cell of a dataset. `FromModel` says that a model wrote it, or a part of it: it must not become code, an
+# argument of a program or a path either, which a suite may do with its own cells.
 
 
 class Verbatim:
-    """A value that is no template, and in which nothing is one."""
+    """A value that is not a template and contains none."""
 
     __slots__ = ()
 
 
 class FromModel(Verbatim):
-    """A value that a model wrote, or of which it wrote a part."""
+    """A value that a model wrote, completely or in part."""
 
     __slots__ = ()
 
@@ -87,7 +89,7 @@ class _ModelObject(FromModel, dict[str, Any]):
 
 
 def verbatim(value: Any) -> Any:
-    """The value as data; one that bears a mark keeps it.
+    """Return the value as data; a value with a mark keeps it.
 
     Example:
         >>> found = verbatim({"a": ["{{ x }}", 1]})
@@ -108,7 +110,7 @@ def verbatim(value: Any) -> Any:
 
 
 def from_model(value: Any) -> Any:
-    """The value as what a model wrote.
+    """Return the value marked as written by a model.
 
     Example:
         >>> isinstance(from_model("x"), FromModel), isinstance(from_model(verbatim("x")), FromModel)
@@ -135,13 +137,13 @@ _DIGITS_UP_TO = 4300
 """Python refuses to read integers with more digits."""
 _QUOTED = 80  # characters
 _DECIMALS = 3
-_EXACT = 17  # digits that tell any two floats apart
+_EXACT = 17  # digits that distinguish any two floats
 
 _encode = json.JSONEncoder(ensure_ascii=False).encode
 
 
 def number_text(value: float) -> str:
-    """The shortest decimal text of a number; whole numbers have no point.
+    """Return the shortest decimal text of a number; whole numbers have no point.
 
     Integers keep all of their digits. Not a number and the infinities have JavaScript's names.
 
@@ -171,13 +173,13 @@ def number_text(value: float) -> str:
 
 
 def score_text(value: float, threshold: float | None = None) -> str:
-    """A measured number as a reason tells it: rounded, but never onto or across its threshold.
+    """Return a measured number for a reason: rounded, but never onto or across its threshold.
 
     Three decimals, or as many as show three figures.
 
     Args:
-        value: What was measured.
-        threshold: What it is compared with.
+        value: The number.
+        threshold: The number to which it is compared.
 
     Example:
         >>> score_text(0.9560869948472828), score_text(0.0000123456), score_text(0.79996, 0.8)
@@ -198,12 +200,12 @@ def _side(value: float, threshold: float) -> int:
 
 
 def json_text(value: Any) -> str:
-    """Compact JSON with keys in the order in which they were inserted.
+    """Return compact JSON with keys in insertion order.
 
     Numbers that JSON does not know are `null`, as in JavaScript.
 
     Raises:
-        TypeError: Something in it is not JSON data.
+        TypeError: A part of it is not JSON data.
         RecursionError: It is nested too deeply, or contains itself.
     """
     match value:
@@ -229,7 +231,7 @@ def json_text(value: Any) -> str:
 
 
 def output_text(output: Any) -> str:
-    """An output as text: a text stays, everything else becomes compact JSON.
+    """Return an output as text: a text is unchanged, any other value becomes compact JSON.
 
     Raises:
         TypeError: It is not JSON data.
@@ -243,7 +245,7 @@ def output_text(output: Any) -> str:
 
 
 def parse_json(text: str) -> Any:
-    """The value of a JSON text, by the standard: NaN and infinities are refused.
+    """Return the value of a JSON text, by the standard: NaN and infinities are refused.
 
     Raises:
         ValueError: It is not JSON, or nested too deeply to be read; the message says why.
@@ -264,14 +266,14 @@ def _refuse_constant(constant: str) -> Any:
 
 
 def read_integer(digits: str) -> float:
-    """The number that decimal digits stand for; infinity where there are too many of them to count with."""
+    """Return the value of decimal digits; infinity if there are too many to compute with."""
     return int(digits) if len(digits) <= _DIGITS_UP_TO else float(digits)
 
 
 def same_json(one: Any, other: Any) -> bool:
-    """Deep equality of JSON data: 1 equals 1.0, true is not a number, keys have no order.
+    """Return whether JSON data is deeply equal: 1 equals 1.0, true is not a number, keys have no order.
 
-    Of two numbers that are not both integers, what counts is which float they are.
+    Two numbers that are not both integers are compared as floats.
 
     Example:
         >>> same_json({"a": 1, "b": [2]}, {"b": [2.0], "a": 1}), same_json(True, 1)
@@ -305,9 +307,9 @@ def _equal(left: Any, right: Any) -> bool:
 
 
 def is_template(value: object) -> bool:
-    """Whether a value is one that only a row knows: a text to be rendered, or what a program computes.
+    """Return whether a value is known only in a row: a text to be rendered, or a computed value.
 
-    A mark that is never closed is nothing to be rendered; nor is what a file holds.
+    Text with an unclosed tag is not rendered, nor is text from a file.
 
     Example:
         >>> is_template("{{name}}"), is_template("{{name"), is_template(["{{name}}"])
@@ -322,8 +324,18 @@ def is_template(value: object) -> bool:
     return isinstance(value, Computed)
 
 
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """Return a number with its noun in the right form.
+
+    Example:
+        >>> counted(1, "row"), counted(2, "row"), counted(0, "reply", "replies")
+        ('1 row', '2 rows', '0 replies')
+    """
+    return f"{count} {noun if count == 1 else plural or f'{noun}s'}"
+
+
 def quote(value: object, limit: int = _QUOTED) -> str:
-    """A value as a message shows it: as JSON on one line, cut at `limit` characters. Never fails.
+    """Return a value for a message: as JSON on one line, cut at `limit` characters. Never fails.
 
     Example:
         >>> quote("a b"), quote([1.0, None]), quote("long text", limit=6)
@@ -343,7 +355,7 @@ def quote(value: object, limit: int = _QUOTED) -> str:
 
 
 def _beginning(value: Any, room: list[int]) -> Any:
-    """As much of a value as fills a message: its parts in order, each at least one character long."""
+    """Return as much of a value as fills a message: its parts in order, each at least one character long."""
     room[0] -= 1
     match value:
         case str():

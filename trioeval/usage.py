@@ -1,4 +1,4 @@
-"""What a request used, in tokens."""
+"""The token usage of requests."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -8,12 +8,12 @@ import attrs
 
 @attrs.frozen(kw_only=True)
 class Usage:
-    """Tokens as the provider reported them; what it did not report is None, never an estimate."""
+    """Tokens as the provider reported them; unreported numbers are None, never an estimate."""
 
     prompt: int | None = None
-    """All tokens of the prompt, those from and into a cache among them."""
+    """All tokens of the prompt, including those read from and written to a cache."""
     completion: int | None = None
-    """All tokens of the reply, those of its reasoning among them."""
+    """All tokens of the reply, including those of its reasoning."""
     total: int | None = None
     cached: int | None = None
     """Prompt tokens served from the provider's own cache; all tokens of a reply from ours."""
@@ -25,7 +25,7 @@ class Usage:
 
     @property
     def in_all(self) -> int | None:
-        """All tokens; None where neither their number nor that of prompt and completion is told.
+        """All tokens; None if neither their number nor those of prompt and completion are reported.
 
         Example:
             >>> Usage(prompt=2, completion=1).in_all, Usage(prompt=2).in_all
@@ -37,7 +37,7 @@ class Usage:
 
     @classmethod
     def sum(cls, several: Iterable["Usage"]) -> "Usage":
-        """All of them together; what none of them tells stays None.
+        """Return the sum of several usages; numbers that none of them reports stay None.
 
         Example:
             >>> both = Usage.sum([Usage(prompt=1), Usage(prompt=2, total=5)])
@@ -53,7 +53,7 @@ class Usage:
 
 
 def tokens_json(usage: Usage, requests: int) -> dict[str, Any]:
-    """What some requests used, as promptfoo writes it; what is not told counts as nothing.
+    """Return the usage of some requests as promptfoo writes it; unreported numbers count as 0.
 
     Example:
         >>> tokens_json(Usage(total=3), 1)["total"], tokens_json(Usage(total=3), 1)["prompt"]

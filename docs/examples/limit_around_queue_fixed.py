@@ -17,7 +17,7 @@ async def judged(job: Job[str], calls: Calls[str]) -> str:
 
 async def main() -> list[Outcome[str]]:
     plan = Plan.of(Job(index, "model", f"answer {index}", timeout=4) for index in range(4))
-    lanes = Lanes([LaneSpec("model", width=4), LaneSpec("judge", width=1)])
+    lanes = Lanes([LaneSpec("model", max_concurrency=4), LaneSpec("judge", max_concurrency=1)])
     return await collect(plan, judged, lanes=lanes)
 
 

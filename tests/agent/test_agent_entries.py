@@ -251,7 +251,7 @@ def test_a_task_that_is_no_agents_has_no_such_assertion() -> None:
         ("doneFile", "a\0b", 'must be a file in the workspace, got "a\\u0000b"'),
         ("doneFile", "{{x}}", 'applies to all cases and must not be a template, got "{{x}}"'),
         ("workspace", 5, "must be text, got 5"),
-        ("workspace", "no/where", "there is no folder "),
+        ("workspace", "no/where", "folder not found: "),
         ("workspace", "{{ x | }}", "not a template"),
         ("workspace", "../", '"../" is outside of the suite\'s folder'),
     ],
@@ -317,9 +317,9 @@ def test_keys_that_there_are_elsewhere_are_told_with_what_was_meant() -> None:
         '$.timeout: "timeout" is not a key here\n  write "attemptTimeout", in seconds',
         '$.command: "command" is not a key here\n  write "providers": ["exec:<command>"]',
         '$.maxRestrts: "maxRestrts" is not a key here\n  did you mean "maxRestarts"?',
-        "$.scenarios: scenarios belongs to tasks of type prompt_eval\n  leave it out",
+        "$.scenarios: scenarios is a key of tasks of type prompt_eval\n  leave it out",
         '$.agents: "agents" is not a key here\n  write it at the top of the file',
-        "$.workers: workers belongs to tasks of type question_eval\n  leave it out",
+        "$.workers: workers is a key of tasks of type question_eval\n  leave it out",
     ]
 
 
@@ -380,7 +380,7 @@ def test_ag_70_dependencies_must_be_names_of_other_cases() -> None:
             ]
         }
     ) == [
-        "$.tests[1].dependsOn: 'a/b' is no name to depend on: leave out '/', '\\' and '..'",
+        "$.tests[1].dependsOn: 'a/b' is not a valid name: remove '/', '\\' and '..'",
         "$.tests[2].dependsOn: must be a list of the ids of tests, got a list",
         "$.tests[0].dependsOn[1]: a case cannot depend on itself",
         f'$.tests[3].dependsOn[1]: {unknown("praser")}\n  did you mean "parser"?',
@@ -506,7 +506,7 @@ def test_workspaces_are_looked_for_as_far_as_variables_are_known(projects: Path)
     done = f"{projects}/projects/over already contains DONE, which marks a task as done"
     hint = "remove it, or give the task another doneFile"
     assert told_of(entry, projects) == [
-        '$.workspace: there is no file or folder "projects/clac" (case b)\n  did you mean "calc"?',
+        '$.workspace: file or folder not found: "projects/clac" (case b)\n  did you mean "calc"?',
         f"$.workspace: {done}: {hint} (case c)",
         "$.tests[4].workspace: {{ other }} is not defined; the test has name (case e)",
         f"$.tests[8].workspace: {done}: {hint} (case i)",
@@ -605,7 +605,7 @@ def test_hooks_may_change_cases(tmp_path: Path, change: str, names: list[str] | 
     [
         ({"prompts": None}, "$: there are no prompts, so agents have nothing to do"),
         ({"tests": None}, "$: there are no tests"),
-        ({"tests": []}, "$.tests: there are no tests"),
+        ({"tests": []}, "$.tests: the list of tests is empty"),
     ],
 )
 def test_a_task_of_agents_has_something_to_do(entry: dict[str, Any], told: str) -> None:

@@ -32,7 +32,7 @@ AT_ONCE = RestartPolicy(delay=0)
 
 
 def slots(width: int) -> Lanes:
-    return Lanes([LaneSpec(LANE, width=width, adaptive="off")])
+    return Lanes([LaneSpec(LANE, max_concurrency=width, adaptive="off")])
 
 
 def working(
@@ -257,7 +257,7 @@ def test_ag_28_more_slots_are_used_at_once() -> None:
 
         async def widen() -> None:
             await trio.sleep(3)
-            lanes[LANE].width = 5
+            lanes[LANE].max_concurrency = 5
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(widen)
@@ -467,7 +467,7 @@ def test_what_was_done_is_told_also_when_everything_is_cancelled() -> None:
 
 def test_a_lane_that_is_closed_ends_what_wants_to_go_on() -> None:
     """The agent is cancelled in its wait, its child is gone, and the case says why."""
-    lanes = Lanes([LaneSpec(LANE, width=1, breaker_threshold=1)])
+    lanes = Lanes([LaneSpec(LANE, max_concurrency=1, breaker_threshold=1)])
     cleaned: list[float] = []
 
     async def refuse() -> None:
@@ -492,7 +492,7 @@ def test_a_lane_that_is_closed_ends_what_wants_to_go_on() -> None:
 
 def test_a_child_that_never_gets_a_slot_ends_with_the_reason() -> None:
     """Its parent may go on with what it has."""
-    lanes = Lanes([LaneSpec(LANE, width=2, breaker_threshold=1)])
+    lanes = Lanes([LaneSpec(LANE, max_concurrency=2, breaker_threshold=1)])
 
     async def refuse() -> None:
         await trio.sleep(1)

@@ -163,7 +163,7 @@ class Bench:
         async def main() -> Outcome[AttemptEnd] | None:
             self.scope = trio.CancelScope()
             jobs = [Job(0, "cases", None), *([Job(1, "m", None)] if busy else [])]
-            lanes = Lanes([LaneSpec("m", width=1, max_retries=0), LaneSpec("cases")])
+            lanes = Lanes([LaneSpec("m", max_concurrency=1, max_retries=0), LaneSpec("cases")])
             with trio.fail_after(60), self.scope:
                 outcome, *_ = await collect(Plan.of(jobs), perform, lanes=lanes)
                 return outcome
@@ -390,7 +390,7 @@ def test_after_so_many_steps_an_attempt_has_failed(bench: Bench) -> None:
         ("edit_file", {"path": "text", "old": "", "new": "b"}, "the old text does not occur in"),
         ("edit_file", {"path": "text", "old": "a", "new": "b"}, "the old text occurs 2 times in"),
         ("edit_file", {"path": "latin", "old": "a", "new": "b"}, '"latin" is not UTF-8'),
-        ("read_file", {}, "the call of read_file has arguments that do not fit: "),
+        ("read_file", {}, "the call of read_file has arguments that do not match: "),
         ("read_file", {"path": "text", "x": 1}, "the call of read_file has arguments"),
         ("run_command", {"command": "true"}, "the call of run_command names no function"),
     ],

@@ -157,7 +157,7 @@ def words(count: int) -> list[str]:
 def paced(what: str, spec: LaneSpec, hints: str) -> None:
     """A server of 1200 requests a minute, of which 20 may come together."""
     seen = alone(spec, words(PACED_CALLS), **PACED, hints=hints)
-    report(f"1200 rpm {what}, width {spec.width}", seen, PACED_IDEAL, PACED_CALLS)
+    report(f"1200 rpm {what}, width {spec.max_concurrency}", seen, PACED_IDEAL, PACED_CALLS)
 
 
 def crowded() -> None:

@@ -198,8 +198,8 @@ def test_a_plan_tells_how_far_agents_may_go() -> None:
         f"  a case: {bounds}",
         "  lane echo: 2 rows, 4 at once",
         "  lane agent runs: 2 rows, 3 at once",
-        "cases of agents take turns: 2 under way at once, over all programs that share the database",
-        "no lane has a rate: the run takes as long as its calls; nothing was asked",
+        "agent cases: at most 2 at once, over all programs that share the database",
+        "no lane has a rate, so the duration depends on the calls; no provider was called",
     ]
     programs = planned(providers=["exec:true"])
     assert "  a case: at most 100 attempts" in programs
@@ -220,6 +220,6 @@ def test_a_workspace_that_would_be_a_copy_of_itself_is_refused(tmp_path: Path) -
         with pytest.raises(UsageError) as caught:
             check_workspaces(prepared, kept / "results.db")
         said = (
-            f'the workspace "{name}" of task t holds {kept}/agents, where the copies of it are made'
+            f'the workspace "{name}" of task t contains {kept}/agents, where its copies are created'
         )
         assert str(caught.value).startswith(said)

@@ -1,4 +1,4 @@
-"""What a terminal is told of agents while they work."""
+"""The progress of agent tasks on a terminal."""
 
 from collections import Counter
 from pathlib import Path
@@ -20,7 +20,7 @@ from trioeval.agent.protocols import (
 )
 from trioeval.cli.flags import OutputFlags, RunFlags
 from trioeval.cli.progress.tasks import TaskProgress, event_line
-from trioeval.cli.settings import settle
+from trioeval.cli.settings import resolve_settings
 from trioeval.run import prepare, run_suite
 from trioeval.store.planner.planner import open_planner
 
@@ -34,8 +34,8 @@ def told(
     return kind(at=12.5, **about)
 
 
-def test_a_line_tells_how_many_cases_do_what() -> None:
-    """Only what there is; of each case the last that was told of it."""
+def test_a_line_counts_cases_by_state() -> None:
+    """Only states that occur are shown; each case counts in its latest state."""
     progress = TaskProgress(print)
     progress.expect("t", 6)
     assert progress.lines() == []
@@ -67,7 +67,7 @@ def test_a_line_tells_how_many_cases_do_what() -> None:
 
 
 def test_a_task_whose_cases_are_not_known_has_a_line_too() -> None:
-    """Each task has one of its own, with a harmless name."""
+    """Each task has its own line, with a harmless name."""
     progress = TaskProgress(print)
     progress.observe(told(AttemptStarted, task="red\x1b[31m", **RUN))
     progress.observe(told(CaseEnded, task=None, ending="failed"))
@@ -93,22 +93,22 @@ def test_a_task_whose_cases_are_not_known_has_a_line_too() -> None:
     ],
 )
 def test_each_event_is_a_line(event: AgentEvent, line: str) -> None:
-    """For `--verbose`; names do nothing to a terminal."""
+    """With `--verbose` each event is a line; names cannot control a terminal."""
     lines: list[str] = []
     TaskProgress(print, tell=lines.append, began_at=10.0).observe(event)
     assert lines == [event_line(event, 10.0)] == [f"2.500 s {line}"]
 
 
-def test_lines_of_events_come_in_place_of_the_progress(tmp_path: Path) -> None:
-    """Of suites with agents, as of those with questions."""
+def test_event_lines_replace_the_progress(tmp_path: Path) -> None:
+    """This is the same for suites with agents and with questions."""
     suite = suite_of(tmp_path)
     verbose = RunFlags(output=OutputFlags(verbose=True))
-    assert not settle(suite, verbose).output.progress
-    assert settle(suite, RunFlags()).output.progress
+    assert not resolve_settings(suite, verbose).output.progress
+    assert resolve_settings(suite, RunFlags()).output.progress
 
 
 def suite_of(folder: Path) -> trioeval.Suite:
-    """A case for each ending but one, and one that nobody can begin when its template is gone."""
+    """A case for each ending but one, and a case that cannot start once its template is missing."""
     (folder / "gone").mkdir()
     return trioeval.parse_suite(
         {
@@ -133,8 +133,8 @@ def suite_of(folder: Path) -> trioeval.Suite:
     )
 
 
-def test_every_case_ends_once_however_it_ends(tmp_path: Path) -> None:
-    """Also one that was blocked, or could not begin: nothing is left that runs or waits."""
+def test_every_case_ends_exactly_once(tmp_path: Path) -> None:
+    """A case that was blocked or could not start ends as well: none remains running or waiting."""
     progress, ended = TaskProgress(print), Counter[tuple[str, str]]()
     progress.expect("t", 4)
 

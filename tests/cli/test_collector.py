@@ -1,4 +1,4 @@
-"""Where rows go while a run lasts, and result files at its end."""
+"""The collector of rows during a run, and result files at its end."""
 
 import json
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from trioeval.cli import output
 from trioeval.cli.run import results as collector
 from trioeval.cli.run.execution import RowObserver
 from trioeval.cli.run.results import Collector
-from trioeval.cli.run.start import Continued, begin, start_of
+from trioeval.cli.run.start import Continuation, begin, start_of
 from trioeval.errors import OutputError
 from trioeval.evaluation.reconcile import Retry
 from trioeval.report import Results, RunInfo
@@ -29,10 +29,10 @@ def collected(
     *,
     database: Path | None = None,
     start: RunStart | None = None,
-    continued: Continued | None = None,
+    continued: Continuation | None = None,
     stop_at: int | None = None,
 ) -> tuple[Collector, Sequence[OutputError]]:
-    """The collector of a run that is over, and what it could not write."""
+    """The collector of an ended run, and the errors of files that could not be written."""
     start = start_of(prepared, {}) if start is None else start
 
     async def main() -> tuple[Collector, Sequence[OutputError]]:
@@ -60,10 +60,10 @@ def collected(
     return trio.run(main)
 
 
-def test_a_document_that_fails_costs_no_other(
+def test_a_failed_document_does_not_affect_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not even if it is our fault: that is told, with the file."""
+    """This includes a failure because of a bug, which is reported with the file."""
 
     def write_results(path: Path, parts: Sequence[Results]) -> Sequence[Path]:
         if path.suffix == ".csv":
@@ -83,7 +83,7 @@ def test_a_document_that_fails_costs_no_other(
 
 
 def test_keys_of_the_environment_are_in_no_file(tmp_path: Path) -> None:
-    """Wherever a test has put them: neither rows nor the suite tell them, nor does the database."""
+    """Rows, the suite and the database contain no key, wherever a test has put it."""
     key = "sk-0123456789"
     test = {"assert": [{"type": "contains", "value": f"it is {key}"}]}
     suite = trioeval.parse_suite({"providers": ["echo"], "prompts": ["p"], "tests": [test]})
@@ -108,12 +108,12 @@ def words(*some: str) -> PreparedSuite:
     return prepare(trioeval.parse_suite(suite), environ={})
 
 
-def test_rows_that_are_there_take_their_places_among_those_that_come(tmp_path: Path) -> None:
-    """In result files, totals and what is shown, before, between and behind them; none comes twice."""
+def test_stored_rows_are_merged_with_new_rows_in_order(tmp_path: Path) -> None:
+    """Files, totals and tables contain each row once, with stored rows before, between and after new ones."""
     prepared, database = words(*"abcdef"), tmp_path / "runs.db"
     start = start_of(prepared, {})
     collected(prepared, [], database=database, start=start)
-    continued = Continued(retry=Retry("rows", (range(1, 2), range(3, 5))), reconciled={})
+    continued = Continuation(retry=Retry("rows", (range(1, 2), range(3, 5))), reconciled={})
     outputs = [tmp_path / "a.jsonl", tmp_path / "b.json"]
     again, errors = collected(
         prepared,
@@ -134,8 +134,8 @@ def test_rows_that_are_there_take_their_places_among_those_that_come(tmp_path: P
     assert list(shown.names) == list(range(6))
 
 
-def test_every_row_is_told_of_once(tmp_path: Path) -> None:
-    """Also those that are there already, to whoever shows how far the run is."""
+def test_every_row_is_reported_once(tmp_path: Path) -> None:
+    """Stored rows are reported too, to observers that show the progress of the run."""
     prepared, database = words(*"abcd"), tmp_path / "runs.db"
     start = start_of(prepared, {})
     first, _ = collected(prepared, [], database=database, start=start, stop_at=1)
@@ -143,7 +143,7 @@ def test_every_row_is_told_of_once(tmp_path: Path) -> None:
     told: list[Status] = []
 
     async def go_on() -> None:
-        continued = Continued(retry=Retry(), reconciled={})
+        continued = Continuation(retry=Retry(), reconciled={})
         async with open_store(database) as store:
             run = await begin(store, start, continued)
             found = Collector.of(prepared, start, run, [], INFO, cell=40, tests=0)

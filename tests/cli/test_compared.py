@@ -1,4 +1,4 @@
-"""`trioeval compare`: whether a run is worse beyond chance, for people, programs and CI."""
+"""`trioeval compare`: changes beyond chance, for people, programs and CI."""
 
 import json
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ ROWS = 12
 
 
 def suite(*bad: int, said: str = "say") -> dict[str, object]:
-    """Tests of which some fail; each row of two has one book."""
+    """Tests of which some fail; two rows each share a book."""
     tests = [
         {
             "vars": {"n": str(n), "book": str(n // 6)},
@@ -26,7 +26,7 @@ def suite(*bad: int, said: str = "say") -> dict[str, object]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three runs: all passes, seven failures, and one of which no row is in another one."""
+    """Three runs: one that passes, one with seven failures, and one that shares no row with the others."""
     folder = tmp_path_factory.mktemp("compared")
     suites = (suite(), suite(*range(7)), suite(said="other"))
     with pytest.MonkeyPatch.context() as patched:
@@ -81,40 +81,44 @@ def compare(
         (
             "latest~1 latest --fail-if worse",
             100,
-            "exit 100: no row is in both runs: whether it is worse cannot be told",
+            "exit 100: no comparison is possible: no row exists in both runs",
         ),
         ("latest~1 latest --by test --fail-if worse", 0, "exit 0: the later run is not worse"),
         (
             "latest~2 latest~1 --fail-if worse --cluster all",
             100,
-            "exit 100: all rows of a column are of one test or cluster: whether it is worse cannot be told",
+            "exit 100: no comparison is possible: all rows of a column belong to one test or cluster",
         ),
         (
             "latest~2 latest~1 --cluster books",
             2,
-            "--cluster 'books': no row of the runs has such a key of metadata or such a variable; there",
+            "--cluster 'books': no row of the runs has this metadata key or variable; the rows have ",
         ),
-        ("latest~2 latest~1 --bootstrap 99", 2, "╰──"),
+        (
+            "latest~2 latest~1 --bootstrap 99",
+            2,
+            'Invalid value "99" for --bootstrap. Must be >= 100.',
+        ),
         ("latest~1 latest -o x.csv", 2, "-o x.csv: a comparison is written as .html, got '.csv'"),
-        ("latest~1 nothing", 2, ".trioeval/results.db: there is no run 'nothing'"),
+        ("latest~1 nothing", 2, ".trioeval/results.db: run 'nothing' not found"),
     ],
 )
-def test_the_exit_code_tells_what_chance_does_not_explain(
+def test_the_exit_code_reports_differences_beyond_chance(
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     case: tuple[str, int, str],
 ) -> None:
-    """Whoever asks is told by the exit code, and why on stderr; nobody else is."""
+    """With `--fail-if` the exit code reports it, and stderr gives the reason."""
     arguments, code, line = case
     ended, _, said = compare(folder, monkeypatch, capsys, arguments.split())
     assert (ended, said[: len(line)]) == (code, line)
 
 
-def test_people_and_programs_are_told_the_same(
+def test_text_and_json_have_the_same_numbers(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Intervals, differences and p-values, at the confidence and with the clusters that are named."""
+    """Intervals, differences and p-values use the given confidence and clusters."""
     flags = ["latest~2", "latest~1", "--confidence", "0.9"]
     _, told, _ = compare(folder, monkeypatch, capsys, flags)
     lines = told.splitlines()
@@ -143,10 +147,10 @@ def test_people_and_programs_are_told_the_same(
     assert [*passed["neededRows"]] == ["0.01", "0.02", "0.05", "0.1"]
 
 
-def test_intervals_are_drawn_where_that_is_asked_for(
+def test_bootstrap_intervals_are_computed_on_request(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The same ones each time; people and programs are told how."""
+    """They are the same each time, and both text and JSON name the method."""
 
     def told(*flags: str) -> str:
         return compare(folder, monkeypatch, capsys, ["latest~2", "latest~1", *flags])[1]
@@ -164,7 +168,7 @@ def test_intervals_are_drawn_where_that_is_asked_for(
 def test_a_comparison_is_written_as_a_page(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With what was found of it; a database is no page."""
+    """The page has the findings; a database cannot be the page."""
     flags = ["latest~2", "latest~1", "-o", "pages/x.html"]
     code, _, said = compare(folder, monkeypatch, capsys, flags)
     assert (code, said.startswith("wrote pages/x.html: eval-")) == (0, True)
@@ -174,7 +178,7 @@ def test_a_comparison_is_written_as_a_page(
 def test_a_stopped_run_is_not_worse(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Rows that it never came to say nothing; where that are all of them nothing can be told."""
+    """Rows that were not run are not compared; without other rows no comparison is possible."""
     monkeypatch.chdir(tmp_path)
     stopped = suite(10) | {"evaluateOptions": {"maxConcurrency": 1}}
     flags = ["--no-table", "--no-progress"]
@@ -188,23 +192,23 @@ def test_a_stopped_run_is_not_worse(
     assert ended == 0
     assert said == (
         "exit 0: the later run is not worse beyond chance (it is unfinished: interrupted); "
-        "rows that never came to an end, and that say nothing: 1"
+        "unfinished rows, not compared: 1"
     )
     assert told.splitlines()[1].endswith("12 rows: 10 passed, 1 failed, 0 errors, 1 not run")
     assert told.splitlines()[-2:] == [
-        "1 row of the later run never came to an end; nothing else is said of them",
+        "1 row of the later run did not end; the comparison leaves them out",
         "12 rows: 10 same, 1 worse, 1 unfinished",
     ]
 
 
-def test_runs_that_share_no_row_are_told_as_such(
+def test_runs_that_share_no_row_are_reported_as_such(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With both suites, and no table of what nobody can know."""
+    """Both suites are named, and no table is shown."""
     _, told, _ = compare(folder, monkeypatch, capsys, ["latest~1", "latest"])
     before, after, *rest = told.splitlines()
     assert (" of 1.json" in before, " of 2.json" in after) == (True, True)
     assert rest == [
-        "no row is in both runs: nothing can be said of their difference",
+        "no row is in both runs: the runs cannot be compared",
         "24 rows: 12 new, 12 gone",
     ]

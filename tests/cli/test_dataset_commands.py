@@ -1,4 +1,4 @@
-"""Datasets on the command line: real runs of small suites, and what each command tells of them."""
+"""Datasets on the command line: real runs of small suites, and the output of each command."""
 
 import json
 import re
@@ -47,7 +47,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def write(folder: Path, *more: Any, tasks: Any = (), **settings: Any) -> None:
-    """The suite: seven rows in groups of five, one of which is left out on purpose."""
+    """Write the suite: seven rows in groups of five, one of which is dropped on purpose."""
     problems = {
         "id": "problems",
         "type": "columns",
@@ -62,16 +62,16 @@ def write(folder: Path, *more: Any, tasks: Any = (), **settings: Any) -> None:
 
 
 def said(capfd: pytest.CaptureFixture[str]) -> tuple[list[str], list[str]]:
-    """Lines on stdout and on stderr."""
+    """The lines on stdout and on stderr."""
     found = capfd.readouterr()
     assert "\x1b" not in found.out + found.err
     return found.out.splitlines(), found.err.splitlines()
 
 
-def test_a_dataset_is_told_at_the_end_and_by_show(
+def test_a_dataset_is_shown_at_the_end_and_by_show(
     folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """It has files, a place in the document, and no rows that are judged."""
+    """It has files, a part of the document, and no graded rows."""
     outputs = [part for kind in ("json", "jsonl", "csv") for part in ("-o", f"r.{kind}")]
     assert run_command_line(["s.json", *_QUIET, *outputs]) == 0
     out, err = said(capfd)
@@ -91,7 +91,7 @@ def test_a_dataset_is_told_at_the_end_and_by_show(
     assert out[1] == f"task problems: {told}"
     assert out[out.index("row 0") :][:4] == ["row 0", "  n: 0", "  half: 0", "  text: About 0"]
     assert "… and 5 more rows; --rows N shows more of them" in out
-    assert out[-2:] == ["rows that are not there:", "  row 2: text filtered"]
+    assert out[-2:] == ["dropped rows:", "  row 2: text filtered"]
 
     assert run_command_line(["show", "latest", "3"]) == 0
     out, _ = said(capfd)
@@ -100,7 +100,7 @@ def test_a_dataset_is_told_at_the_end_and_by_show(
     assert run_command_line(["show", "latest", "2"]) == 0
     assert said(capfd)[0][0] == "task problems, row 2: text filtered"
     assert run_command_line(["show", "latest", "9"]) == 2
-    assert said(capfd)[1][0].endswith("has no row 9 of task problems: it is not written")
+    assert said(capfd)[1][0].endswith("has no row 9 of task problems: it is not written yet")
 
     assert run_command_line(["runs"]) == 0
     assert "made" in said(capfd)[0][1]
@@ -120,32 +120,32 @@ def test_a_dataset_is_told_at_the_end_and_by_show(
 def test_lost_rows_fail_a_run_and_name_the_dataset(
     folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """With the first failure; what a function said is harmless text."""
+    """The first failure is shown; messages of functions become harmless text."""
     write(folder, FLAKY)
     assert run_command_line(["s.json", *_QUIET, "-o", "r.junit.xml"]) == 100
     _, err = said(capfd)
     assert "  first failure: row 3, column 'twice': gen.py:twice: ValueError: no [31m3" in err
-    assert err[-1].endswith("exit 100: dataset problems: 1 rows lost")
-    assert 'message="dataset problems: 1 rows lost"' in (folder / "r.junit.xml").read_text()
+    assert err[-1].endswith("exit 100: dataset problems: 1 row lost")
+    assert 'message="dataset problems: 1 row lost"' in (folder / "r.junit.xml").read_text()
     assert run_command_line(["resume"]) == 100
-    assert said(capfd)[1][-1].endswith("exit 100: dataset problems: 1 rows lost")
+    assert said(capfd)[1][-1].endswith("exit 100: dataset problems: 1 row lost")
 
 
 def test_fail_fast_counts_a_dataset_that_lost_rows(
     folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Nothing new is begun behind it."""
+    """Nothing is started after it."""
     later = {"id": "later", "type": "prompt_eval", "dependsOn": ["problems"], "prompts": ["hi"]}
     write(folder, FLAKY, tasks=[later])
     assert run_command_line(["s.json", *_QUIET, "--fail-fast"]) == 100
-    why = (
-        "--fail-fast left 1 rows without a verdict, dataset problems: 1 rows lost; continue with: "
-    )
+    why = "1 row not run because of --fail-fast, dataset problems: 1 row lost; continue with: "
     assert why in said(capfd)[1][-1]
 
 
-def test_a_dataset_that_is_cut_off_goes_on(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """The last line says how; what is there is shown meanwhile, by its run and by its folder."""
+def test_an_interrupted_dataset_is_continued(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The last line names the command; until then `show` shows it by its run and by its folder."""
     assert run_command_line(["s.json", *_QUIET, "--max-requests", "5"]) == 100
     _, err = said(capfd)
     ending = re.search(
@@ -164,7 +164,7 @@ def test_a_dataset_that_is_cut_off_goes_on(folder: Path, capfd: pytest.CaptureFi
         )
         assert out[0] == unfinished
         assert run_command_line(["show", "datasets/problems", "6"]) == 2
-        assert said(capfd)[1] == ["datasets/problems has no row 6; 4 of 7 are there"]
+        assert said(capfd)[1] == ["datasets/problems: no row 6; 4 of 7 rows exist"]
 
     assert run_command_line(["resume", "--max-requests", "2", *_QUIET]) == 0
     _, err = said(capfd)
@@ -175,27 +175,27 @@ def test_a_dataset_that_is_cut_off_goes_on(folder: Path, capfd: pytest.CaptureFi
     assert said(capfd)[1][0].startswith("datasets/nothing holds no dataset that can be read")
 
 
-def test_files_that_are_another_dataset_by_now_are_not_shown(
+def test_files_of_another_dataset_are_not_shown(
     folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """What is known of the run itself still is."""
+    """Data that are stored in the run are still shown."""
     assert run_command_line(["s.json", *_QUIET]) == 0
     write(folder, seed=5, rows=2, resume="ifPossible")
     assert run_command_line(["s.json", *_QUIET]) == 0
     capfd.readouterr()
     assert run_command_line(["show", "latest~1"]) == 0
     out, _ = said(capfd)
-    assert "  datasets/problems holds another dataset by now" in out
+    assert "  datasets/problems holds another dataset now" in out
     assert out[1].startswith("task problems: 6 of 7 rows written")
     shutil.rmtree(folder / "datasets")
     assert run_command_line(["show", "latest"]) == 0
     assert any("holds no dataset that can be read" in line for line in said(capfd)[0])
 
 
-def test_a_plan_tells_of_columns_and_of_tests_that_are_rows(
+def test_a_plan_shows_columns_and_tests_that_are_rows(
     folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Nobody is asked, and no folder is made."""
+    """No provider is called, and no folder is created."""
     exam = {
         "id": "exam",
         "type": "prompt_eval",
@@ -212,11 +212,11 @@ def test_a_plan_tells_of_columns_and_of_tests_that_are_rows(
         "  column half: expression, a job a group",
         "  column text: llm, a job a row on lane sim:m",
         "  column twice: python, a job a row",
-        "task exam, after problems: rows known when problems is over (at most 8) in 2 columns",
+        "task exam, after problems: rows known when problems has ended (at most 8) in 2 columns",
         "  column 0: writer | {{q}}",
         "  column 1: writer | again: {{q}}",
         "  lane sim:m: 12 cells, 4 at once",
-        "no lane has a rate: the run takes as long as its calls; nothing was asked",
+        "no lane has a rate, so the duration depends on the calls; no provider was called",
     ]
     assert not (folder / "datasets").exists()
     write(folder)
@@ -225,10 +225,10 @@ def test_a_plan_tells_of_columns_and_of_tests_that_are_rows(
     assert run_command_line(["s.json", *_QUIET, "--filter-pattern", "x"]) == 0
 
 
-def test_a_preview_shows_rows_and_keeps_nothing(
+def test_a_preview_shows_rows_and_stores_nothing(
     folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Neither files nor a run; with the datasets that it is made of, and no other task."""
+    """It stores neither files nor a run, and generates only the dataset and the datasets that it uses."""
     more = {
         "id": "more",
         "type": "columns",
@@ -244,26 +244,26 @@ def test_a_preview_shows_rows_and_keeps_nothing(
     assert [line for line in out if line.startswith("task ")] == ["task problems", "task more"]
     assert [int(line[4:]) for line in out if line[4:].isdigit()] == [0, 1, 3, 0, 1, 2]
     assert "  long: About 3!" in out
-    assert err[-1] == "nothing was kept: a run makes all of it"
+    assert err[-1] == "nothing was stored; trioeval run generates all rows"
     assert not (folder / "datasets").exists()
     assert not (folder / ".trioeval" / "results.db").exists()
     assert run_command_line(["preview", "s.json", "--task", "other"]) == 2
     assert "there is no task other of type columns" in said(capfd)[1][0]
 
 
-def test_a_preview_that_loses_rows_says_so(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """With the code of a run that does."""
+def test_a_preview_that_loses_rows_fails(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Its exit code is that of a run that loses rows."""
     write(folder, FLAKY)
     assert run_command_line(["preview", "s.json", "--rows", "4", "--no-cache"]) == 100
     out, err = said(capfd)
     assert "  row 3: twice failed: gen.py:twice: ValueError: no [31m3" in out
-    assert err[-1] == "dataset problems: 1 rows lost; nothing was kept; exit 100"
+    assert err[-1] == "dataset problems: 1 rows lost; nothing was stored; exit 100"
 
 
-def test_a_preview_has_the_numbers_of_rows_however_many_are_not_there(
+def test_a_preview_has_the_numbers_of_rows_among_many_dropped_ones(
     folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Also of more than a result tells of one by one."""
+    """This holds beyond the number of dropped rows that a result lists."""
     some = {"name": "some", "type": "expression", "python": "n", "dropWhen": "n < 120 or n == 122"}
     (folder / "n.jsonl").write_text("".join(f'{{"n": {n}}}\n' for n in range(125)))
     write(folder, columns=[COLUMNS[0], some])
@@ -272,10 +272,10 @@ def test_a_preview_has_the_numbers_of_rows_however_many_are_not_there(
     assert [int(line[4:]) for line in out if line[4:].isdigit()] == [120, 121, 123, 124]
 
 
-def test_the_id_of_a_task_does_nothing_to_a_terminal(
+def test_the_id_of_a_task_cannot_control_a_terminal(
     folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Neither among rows nor among totals."""
+    """Tables of rows and of totals escape it."""
     write(folder, tasks=[{"id": "x\x1b[2Jy", "type": "prompt_eval", "prompts": ["hi"]}])
     assert run_command_line(["s.json", "--no-progress"]) == 0
     out, err = capfd.readouterr()
@@ -284,10 +284,10 @@ def test_the_id_of_a_task_does_nothing_to_a_terminal(
     assert "\x1b[2J" not in out + err
 
 
-def test_filters_and_prefixes_change_nothing_of_a_dataset(
+def test_filters_and_prefixes_do_not_affect_a_dataset(
     folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """They are of tests; its columns name their providers, whichever others are left."""
+    """They apply to tests; columns find their providers, whichever others remain."""
     flags = ("--prompt-prefix", "x", "--filter-providers", "nobody")
     assert run_command_line(["s.json", *_QUIET, *flags]) == 0
     capfd.readouterr()
@@ -300,13 +300,13 @@ def test_filters_and_prefixes_change_nothing_of_a_dataset(
     [
         (("exec:true", "writer"), 0, "lane sim:m"),
         (("sim:m",), 0, "lane sim:m"),
-        (("exec:true",), 2, 'there is no provider "writer"'),
+        (("exec:true",), 2, 'unknown provider "writer"'),
     ],
 )
-def test_columns_know_their_providers_by_name_whichever_are_given(
+def test_columns_find_their_providers_by_name(
     folder: Path, capfd: pytest.CaptureFixture[str], named: tuple[str, ...], code: int, told: str
 ) -> None:
-    """Another list of them changes whom no column asks, or is refused."""
+    """Another list of providers changes none of the called ones, or is refused."""
     flags = [part for one in named for part in ("--providers", one)]
     assert run_command_line(["s.json", "--plan", *flags]) == code
     out, err = said(capfd)

@@ -1,4 +1,4 @@
-"""What datasets have to do with exit codes and last lines."""
+"""Exit codes and last lines of runs with datasets."""
 
 import signal
 
@@ -64,7 +64,7 @@ def rows(passed: int, failed: int = 0) -> Totals:
             0,
             (
                 "4 rows in 1.2 s: 3 passed, 1 failed, 0 errors; 7 of 9 rows of datasets written; "
-                "exit 0: 75.0 % passed, 50 % are needed"
+                "exit 0: 75.0 % of 4 rows passed, 50 % needed"
             ),
         ),
         (
@@ -74,7 +74,7 @@ def rows(passed: int, failed: int = 0) -> Totals:
             100,
             (
                 "4 rows in 1.2 s: 3 passed, 1 failed, 0 errors; 7 of 9 rows of datasets written; "
-                "exit 100: 1 rows failed, dataset problems: 2 rows lost; 75.0 % passed, 50 % are needed"
+                "exit 100: 1 row failed, dataset problems: 2 rows lost; 75.0 % of 4 rows passed, 50 % needed"
             ),
         ),
         (
@@ -86,23 +86,23 @@ def rows(passed: int, failed: int = 0) -> Totals:
         ),
     ],
 )
-def test_a_run_is_well_when_its_datasets_are(
+def test_a_run_succeeds_if_its_datasets_do(
     totals: Totals, datasets: list[DatasetResult], needed: float, code: int, line: str
 ) -> None:
-    """Whatever share of rows has to pass: a row that could not be made is not a row that failed."""
+    """The pass rate threshold does not apply: a row that could not be generated is not a failed row."""
     ended = Ending(totals=totals, duration=1.25, needed=needed, datasets=datasets)
     assert (ended.code, ended.line) == (code, line)
 
 
-def test_rows_of_datasets_that_were_not_run_can_be_gone_on_with() -> None:
-    """Those that were lost are lost: going on would find them so again."""
+def test_dataset_rows_that_were_not_run_can_be_continued() -> None:
+    """Lost rows cannot: continuing would lose them again."""
     assert is_unfinished(NONE, [FINE, CUT])
     assert not is_unfinished(NONE, [LOST])
     assert is_unfinished(NONE, [attrs.evolve(FINE, error="a processor failed")])
 
 
-def test_a_signal_decides_the_code_of_datasets_too() -> None:
-    """And the numbers are told."""
+def test_a_signal_determines_the_code_of_datasets_too() -> None:
+    """The numbers of rows are shown as well."""
     ended = Ending(totals=NONE, duration=1.25, datasets=[CUT], signals=[signal.SIGINT])
     assert (ended.code, ended.line) == (
         130,
@@ -110,8 +110,8 @@ def test_a_signal_decides_the_code_of_datasets_too() -> None:
     )
 
 
-def test_what_datasets_used_is_among_what_the_run_used() -> None:
-    """Where it is money."""
+def test_the_usage_of_the_run_includes_datasets() -> None:
+    """It is shown if it has a cost."""
     paid = attrs.evolve(FINE, cost=0.5, usage=Usage(total=30))
-    assert spent_line(NONE, [paid, FINE]) == "used: 30 tokens, 0.5000 US dollars"
+    assert spent_line(NONE, [paid, FINE]) == "used: 30 tokens, $0.5000"
     assert spent_line(NONE, [FINE]) is None

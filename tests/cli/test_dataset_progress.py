@@ -1,4 +1,4 @@
-"""What a terminal is told of datasets while they are built."""
+"""The progress of datasets on a terminal."""
 
 import pytest
 
@@ -23,7 +23,7 @@ LOST = DroppedRow(row=30, cause="failed", column="text", error="no\x1b[2J", atte
 
 
 def test_a_line_counts_rows_and_groups_of_each_dataset() -> None:
-    """From its first group to its end."""
+    """It is shown from the first group of the dataset to its end."""
     progress = TaskProgress(print, {"problems": 100, "more": None})
     assert progress.lines() == []
     for group in range(3):
@@ -33,18 +33,18 @@ def test_a_line_counts_rows_and_groups_of_each_dataset() -> None:
     progress.observe(RowDropped(2.5, 1, LOST), "problems")
     progress.observe(GroupGivenUp(2.5, 2, "deadline"), "problems")
     assert progress.lines() == [
-        "  problems: 25/100 rows written, 1 open groups, 1 dropped",
-        "  more: 0 rows written, 1 open groups",
+        "  problems: 25/100 rows written, 1 open group, 1 dropped",
+        "  more: 0 rows written, 1 open group",
     ]
     progress.observe(ProcessorBegun(3.0, "clean", None), "more")
-    assert progress.lines()[1].endswith("1 open groups, processor clean")
+    assert progress.lines()[1].endswith("1 open group, processor clean")
     progress.observe(ProcessorEnded(3.0, "clean", None), "more")
     progress.ended("problems")
-    assert progress.lines() == ["  more: 0 rows written, 1 open groups"]
+    assert progress.lines() == ["  more: 0 rows written, 1 open group"]
 
 
-def test_rows_that_are_there_already_are_counted() -> None:
-    """Of a run that is gone on with, all come to be written in the end."""
+def test_rows_of_earlier_executions_are_counted() -> None:
+    """In a continued run all rows are written in the end."""
     progress = TaskProgress(print, {"problems": 100})
     progress.observe(DatasetBegun(1.0, 75, 2), "problems")
     assert progress.lines() == ["  problems: 75/100 rows written, 0 open groups, 2 dropped"]
@@ -52,8 +52,8 @@ def test_rows_that_are_there_already_are_counted() -> None:
     assert progress.lines() == ["  problems: 100/100 rows written, 0 open groups, 2 dropped"]
 
 
-def test_what_somebody_should_know_is_told_at_once() -> None:
-    """Also where no line is ever drawn."""
+def test_warnings_are_shown_at_once() -> None:
+    """This includes modes that draw no lines."""
     told: list[str] = []
     progress = TaskProgress(told.append)
     progress.observe(ShutDown(1.0), "a")
@@ -84,7 +84,7 @@ def test_what_somebody_should_know_is_told_at_once() -> None:
     ],
 )
 def test_each_event_is_a_line(event: DatasetEvent, line: str) -> None:
-    """For `--verbose`; what models and functions said does nothing to a terminal."""
+    """With `--verbose` each event is a line; texts of models and functions cannot control a terminal."""
     assert event_line(event, 10.0, "p") == f"2.000 s p: {line}"
     told: list[str] = []
     TaskProgress(print, tell=told.append, began_at=10.0).observe(event, "p")

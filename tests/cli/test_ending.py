@@ -29,29 +29,26 @@ def totals(passed: int = 0, failed: int = 0, errors: int = 0, not_run: int = 0) 
     ("found", "threshold", "code", "why"),
     [
         (totals(4), 100, 0, "exit 0: every row passed"),
-        (totals(2, 2), 50, 0, "exit 0: 50.0 % passed, 50 % are needed"),
-        (totals(2, 1, 1), 50, 0, "exit 0: 50.0 % passed, 50 % are needed"),
+        (totals(2, 2), 50, 0, "exit 0: 50.0 % of 4 rows passed, 50 % needed"),
+        (totals(2, 1, 1), 50, 0, "exit 0: 50.0 % of 4 rows passed, 50 % needed"),
         (totals(2, 2), 100, 7, "exit 7: 2 rows failed"),
-        (totals(1, 3), 50, 7, "exit 7: 3 rows failed; 25.0 % passed, 50 % are needed"),
-        (totals(0, 0, 1), 0, 0, "exit 0: 0.0 % passed, 0 % are needed"),
+        (totals(1, 3), 50, 7, "exit 7: 3 rows failed; 25.0 % of 4 rows passed, 50 % needed"),
+        (totals(0, 0, 1), 0, 0, "exit 0: 0.0 % of 1 row passed, 0 % needed"),
         (
             totals(3, 0, 1, 1),
             10,
             7,
-            (
-                "the deadline left 1 rows without a verdict; 75.0 % of the 4 rows that were run passed, "
-                "10 % are needed"
-            ),
+            "1 row not run because of the deadline; 75.0 % of 4 rows passed, 10 % needed",
         ),
         (totals(), 100, 0, "no rows to run; exit 0"),
-        (totals(299_999, 1), 99.99999, 7, "; 99.9 % passed, 100 % are needed"),
-        (totals(1, 300_000), 1, 7, "; 0.1 % passed, 1 % are needed"),
+        (totals(299_999, 1), 99.99999, 7, "; 99.9 % of 300000 rows passed, 100 % needed"),
+        (totals(1, 300_000), 1, 7, "; 0.1 % of 300001 rows passed, 1 % needed"),
     ],
 )
-def test_enough_rows_passed_or_the_line_says_what_is_missing(
+def test_the_last_line_gives_the_reason_unless_enough_rows_passed(
     found: Totals, threshold: float, code: int, why: str
 ) -> None:
-    """A row that was never judged fails the run, whatever share is asked for."""
+    """A row without a verdict fails the run, whatever the threshold is."""
     ended = Ending(
         totals=found, duration=1.25, needed=threshold, failed_code=7, cuts=[None, Cut.DEADLINE]
     )
@@ -59,8 +56,8 @@ def test_enough_rows_passed_or_the_line_says_what_is_missing(
     assert ended.line.endswith(why)
 
 
-def test_a_signal_decides_the_code() -> None:
-    """The first of them, even where all rows had passed."""
+def test_a_signal_determines_the_code() -> None:
+    """The first signal counts, even if all rows passed."""
     ended = Ending(totals=totals(4), duration=1.25, signals=[signal.SIGTERM, signal.SIGINT])
     assert (ended.code, ended.line) == (
         143,
@@ -68,60 +65,61 @@ def test_a_signal_decides_the_code() -> None:
     )
 
 
-def test_a_stop_by_who_watches_is_no_fail_fast() -> None:
-    """Both end a run in the same way; who did it is told."""
+def test_a_stop_by_a_viewer_is_not_fail_fast() -> None:
+    """Both end a run in the same way; the line names the cause."""
     left = totals(1, 0, 0, 3)
     asked = Ending(totals=left, duration=1, cuts=[Cut.STOP], steered=True)
-    assert "a stop by who watches it left 3 rows without a verdict" in asked.line
-    assert "--fail-fast left 3 rows" in Ending(totals=left, duration=1, cuts=[Cut.STOP]).line
+    assert "3 rows not run because of a stop from the live view" in asked.line
+    ended = Ending(totals=left, duration=1, cuts=[Cut.STOP])
+    assert "3 rows not run because of --fail-fast" in ended.line
 
 
-def test_the_last_line_names_the_command_that_goes_on() -> None:
-    """Behind everything else, whatever ended the run."""
+def test_the_last_line_names_the_command_that_continues() -> None:
+    """It is last in the line, whatever ended the run."""
     ended = Ending(totals=totals(1, 0, 0, 3), duration=1, resume="trioeval resume eval-1")
-    assert ended.line.endswith(
-        "3 rows are left without a verdict; continue with: trioeval resume eval-1"
-    )
+    assert ended.line.endswith("3 rows not run; continue with: trioeval resume eval-1")
     assert is_unfinished(totals(1, 0, 0, 3))
     assert not is_unfinished(totals(1, 1, 1))
 
 
-def test_a_retry_that_was_not_done_is_no_success() -> None:
-    """Though the rows that stand have passed, and also where a signal decides the code."""
+def test_an_unfinished_retry_is_not_a_success() -> None:
+    """This holds even if the earlier results passed, and if a signal determines the code."""
     ended = Ending(totals=totals(4), duration=1, standing=3, resume="trioeval resume eval-1")
     assert ended.code == 100
     assert ended.line.endswith(
-        "exit 100: not everything was run again; 3 rows that were to be run again stand as they were; "
+        "exit 100: 3 rows were not run again and keep their earlier results; "
         "continue with: trioeval resume eval-1"
     )
     assert Ending(totals=totals(4), duration=1, needed=50, standing=3).code == 100
     ended = Ending(totals=totals(4), duration=1, standing=3, signals=[signal.SIGINT])
     assert ended.code == 130
-    assert ended.line.endswith("SIGINT; 3 rows that were to be run again stand as they were")
-    assert "3 rows failed; 1 rows that" in Ending(totals=totals(1, 3), duration=1, standing=1).line
+    assert ended.line.endswith("SIGINT; 3 rows were not run again and keep their earlier results")
+    line = Ending(totals=totals(1, 3), duration=1, standing=1).line
+    assert "3 rows failed; 1 row was not run again and keeps its earlier result" in line
 
 
 @pytest.mark.parametrize(
     ("cuts", "told"),
     [
-        ([Cut.STOP, None], "--fail-fast left 8"),
-        ([Cut.BUDGET], "the budget left 8"),
-        ([Cut.LANE, Cut.BUDGET], "the budget and a closed lane left 8"),
-        ([Cut.CANCEL], "8 rows are left"),
+        ([Cut.STOP, None], " because of --fail-fast"),
+        ([Cut.BUDGET], " because of the budget"),
+        ([Cut.LANE, Cut.BUDGET], " because of the budget and a closed lane"),
+        ([Cut.CANCEL], ""),
     ],
 )
-def test_the_last_line_says_what_left_rows(cuts: list[Cut | None], told: str) -> None:
-    """Instead of blaming a deadline."""
+def test_the_last_line_says_why_rows_were_not_run(cuts: list[Cut | None], told: str) -> None:
+    """It does not blame a deadline for other causes."""
     ended = Ending(totals=totals(1, 1, 0, 8), duration=0, cuts=cuts)
-    assert f"1 rows failed, {told}" in ended.line
-    assert ended.line.endswith(" without a verdict")
+    assert ended.line.endswith(f"exit 100: 1 row failed, 8 rows not run{told}")
 
 
 def test_a_task_that_failed_fast_is_named() -> None:
-    """Its rows were left by nothing else; a flag is blamed only where there is one."""
+    """Only its own failure left out its rows; a flag is named only if it was given."""
     found = totals(1, 1, 0, 8)
     ended = Ending(totals=found, duration=0, cuts=[None], failed_fast=["quiz", "sums"])
-    assert "failFast of task quiz and failFast of task sums left 8 rows" in ended.line
+    assert "8 rows not run because of failFast of task quiz and failFast of task sums" in ended.line
     ended = Ending(totals=found, duration=0, cuts=[Cut.BUDGET], failed_fast=["a\x1b"])
-    assert "the budget and failFast of task a left 8 rows" in ended.line
-    assert "failFast of task left" in Ending(totals=found, duration=0, failed_fast=[None]).line
+    assert "because of the budget and failFast of task a" in ended.line
+    assert (
+        "because of failFast of task" in Ending(totals=found, duration=0, failed_fast=[None]).line
+    )

@@ -10,15 +10,15 @@ from trioeval.errors import UsageError
 from trioeval.suite.tests import Strip
 
 
-def test_nothing_said_is_the_default() -> None:
-    """An empty variable says nothing either."""
+def test_an_empty_environment_gives_the_defaults() -> None:
+    """An empty variable counts as not set."""
     assert read_environment({}) == EnvironmentSettings()
     assert read_environment({"PROMPTFOO_PASS_RATE_THRESHOLD": ""}) == EnvironmentSettings()
 
 
 @pytest.mark.parametrize("prefix", ["TRIOEVAL_", "PROMPTFOO_"])
 def test_every_variable_is_read_under_both_names(prefix: str) -> None:
-    """With the same meaning."""
+    """Both names have the same meaning."""
     variables = {
         "MAX_CONCURRENCY": "7",
         "DELAY_MS": "20",
@@ -67,8 +67,8 @@ def test_every_variable_is_read_under_both_names(prefix: str) -> None:
     )
 
 
-def test_our_own_name_wins() -> None:
-    """Over promptfoo's."""
+def test_the_name_of_trioeval_takes_precedence() -> None:
+    """It is used instead of promptfoo's name."""
     found = read_environment({"PROMPTFOO_DELAY_MS": "50", "TRIOEVAL_DELAY_MS": "20"})
     assert found.delay_ms == 20
 
@@ -76,7 +76,7 @@ def test_our_own_name_wins() -> None:
 @pytest.mark.parametrize("name", ["ASSERTIONS_MAX_CONCURRENCY", "MAX_CONCURRENCY"])
 @pytest.mark.parametrize("value", ["abc", "0", "-1", "2.5"])
 def test_a_width_is_a_whole_number(name: str, value: str) -> None:
-    """Nothing is taken for a default that was said and means nothing."""
+    """An invalid value is refused and not replaced by the default."""
     with pytest.raises(UsageError) as caught:
         read_environment({f"PROMPTFOO_{name}": value})
     why = "must be a whole number from 1 to 1000000"
@@ -84,7 +84,7 @@ def test_a_width_is_a_whole_number(name: str, value: str) -> None:
 
 
 def test_a_timeout_is_not_negative() -> None:
-    """0 is no limit."""
+    """0 means no limit."""
     with pytest.raises(UsageError, match=r"^PROMPTFOO_EVAL_TIMEOUT_MS must be a number at least 0"):
         read_environment({"PROMPTFOO_EVAL_TIMEOUT_MS": "-1"})
 
@@ -97,16 +97,16 @@ def test_a_timeout_is_not_negative() -> None:
         ("CSV_DELIMITER", "ab", "must be one character, got 'ab'"),
     ],
 )
-def test_what_is_used_elsewhere_is_refused_here(name: str, value: str, why: str) -> None:
-    """Before a file is read; values that are right pass."""
+def test_invalid_values_of_other_modules_are_refused_here(name: str, value: str, why: str) -> None:
+    """They are refused before a file is read; valid values pass."""
     with pytest.raises(UsageError, match=re.escape(f"PROMPTFOO_{name} {why}")):
         read_environment({f"PROMPTFOO_{name}": value})
     right = {"PYTHON_WORKERS": "2", "CSV_DELIMITER": "\t"}.get(name, "true")
     assert read_environment({f"TRIOEVAL_{name}": right}) == EnvironmentSettings()
 
 
-def test_all_values_that_mean_nothing_are_named() -> None:
-    """With the variable that was set, and what would be right."""
+def test_all_invalid_values_are_named() -> None:
+    """The message names the variable that was set and the valid values."""
     with pytest.raises(UsageError) as caught:
         read_environment(
             {
@@ -128,11 +128,11 @@ def test_all_values_that_mean_nothing_are_named() -> None:
     ]
 
 
-def test_what_has_no_meaning_yet_or_is_not_safe_is_told() -> None:
-    """Under the name that was used; a switch that is off is not."""
+def test_unsupported_and_unsafe_variables_cause_warnings() -> None:
+    """Warnings name the variable that was set; a switch that is off causes none."""
     found = read_environment({"PROMPTFOO_REQUIRE_JSON_PROMPTS": "1", "TRIOEVAL_INSECURE_SSL": "1"})
     assert found.warnings == (
-        "TRIOEVAL_INSECURE_SSL: servers need not prove who they are",
-        "PROMPTFOO_REQUIRE_JSON_PROMPTS has no meaning here yet",
+        "TRIOEVAL_INSECURE_SSL: certificates of servers are not verified",
+        "PROMPTFOO_REQUIRE_JSON_PROMPTS is not supported and has no effect",
     )
     assert read_environment({"PROMPTFOO_INSECURE_SSL": "false"}).warnings == ()

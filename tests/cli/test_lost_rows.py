@@ -1,4 +1,4 @@
-"""Rows of a dataset that were lost: they are told with their causes, and tried again on demand."""
+"""Lost rows of datasets: they are reported with causes, and tried again on demand."""
 
 import json
 import re
@@ -51,7 +51,7 @@ def fixture_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def write(folder: Path, *columns: Mapping[str, Any], **settings: Any) -> None:
-    """Ten rows in groups of four; their texts are replayed."""
+    """Write ten rows in groups of four; their texts are replayed."""
     text = {"name": "text", "type": "llm", "provider": "replay:r.jsonl", "prompt": "Q {{ i }}"}
     task = {
         "id": "made",
@@ -67,7 +67,7 @@ def write(folder: Path, *columns: Mapping[str, Any], **settings: Any) -> None:
 
 
 def record(folder: Path, *known: int) -> None:
-    """What the provider has an answer to: a number, and what is said of it in turn."""
+    """Record replies for the given numbers, with a further text for each."""
     lines = [
         *({"prompt": f"Q {one}", "output": f"A {one}"} for one in known),
         *(
@@ -93,12 +93,12 @@ def run(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
     return code, capfd.readouterr().err
 
 
-def test_lost_rows_are_made_again_when_errors_are_retried(
+def test_lost_rows_are_generated_again_when_errors_are_retried(
     folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """All files are those of a run in which nothing was lost; of whole groups nothing is asked again.
+    """All files are those of a run that lost nothing; complete groups make no calls.
 
-    What was made of rows of a group in which one was missing does not count any more.
+    Values that were computed from rows of an incomplete group are discarded.
     """
     ranked = (
         {"name": "place", "type": "python", "target": "file://gen.py:place", "scope": "full",
@@ -131,12 +131,12 @@ def test_lost_rows_are_made_again_when_errors_are_retried(
     assert (code, files(folder)) == (0, wanted)
 
 
-def test_rows_that_are_to_be_tried_again_are_tried_until_they_are(
+def test_a_retry_of_lost_rows_survives_an_interruption(
     folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """The execution that was to do it is cut off; a later one does it, although nobody says so any more.
+    """A later execution does it without the flag if the first one was interrupted.
 
-    Until then what is there can be read.
+    Until then the existing rows can be read.
     """
     flaky = {"name": "odd", "type": "python", "target": "file://gen.py:odd", "requires": ["i"]}
     text = {"name": "text", "type": "llm", "provider": "sim:m", "prompt": "{{ odd }}"}
@@ -198,10 +198,10 @@ def test_a_group_that_a_processor_fails_on_is_lost_and_says_why(
         ("age\n1\n", ["agee"], "bad.csv:1:1: "),
     ],
 )
-def test_a_wrong_file_of_a_seed_is_a_mistake_of_the_suite(
+def test_a_wrong_seed_file_is_an_error_of_the_suite(
     folder: Path, capfd: pytest.CaptureFixture[str], content: str, columns: list[str], where: str
 ) -> None:
-    """It is told before the run is begun, also by a plan, with all others and with its task."""
+    """It is reported before the run starts, also by a plan, with all other errors and with its task."""
     record(folder)
     (folder / "bad.csv").write_text(content)
     (folder / "worse.csv").write_text("")

@@ -1,4 +1,4 @@
-"""`--metrics-port`: numbers of a run over HTTP, while it is under way and not longer."""
+"""`--metrics-port`: metrics of a run over HTTP, only while it runs."""
 
 import contextlib
 import json
@@ -31,7 +31,7 @@ _ROW = re.compile(r"\| `([a-z_]+)` \| (\w+) \|([^|]*)\|")
 
 
 def scrape(url: str) -> dict[str, float]:
-    """Every sample, by name and values of labels."""
+    """Every sample, by name and label values."""
     with urllib.request.urlopen(url, timeout=60) as reply:
         text = reply.read().decode()
     return {
@@ -81,8 +81,8 @@ def running(folder: Path, *flags: str) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
-def test_a_run_can_be_asked_while_it_is_under_way(tmp_path: Path) -> None:
-    """How many agents work, wait and are blocked; when it is over, nobody answers."""
+def test_metrics_are_served_during_the_run(tmp_path: Path) -> None:
+    """They count working, waiting and blocked agents; after the run the port is closed."""
     (tmp_path / "suite.json").write_text(json.dumps(SUITE))
     (tmp_path / "agent.sh").write_text(AGENT)
     fifo = tmp_path / "go"
@@ -107,8 +107,8 @@ def test_a_run_can_be_asked_while_it_is_under_way(tmp_path: Path) -> None:
         scrape(url)
 
 
-def test_a_port_that_is_taken_ends_the_run_before_it_begins(tmp_path: Path) -> None:
-    """Nobody was asked, and no run is kept."""
+def test_a_port_in_use_ends_the_run_before_it_starts(tmp_path: Path) -> None:
+    """No provider is called, and no run is stored."""
     (tmp_path / "suite.json").write_text('{"providers": ["echo"], "prompts": ["hi"]}')
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
@@ -121,8 +121,8 @@ def test_a_port_that_is_taken_ends_the_run_before_it_begins(tmp_path: Path) -> N
     assert not (tmp_path / ".trioeval").exists()
 
 
-def test_nobody_answers_any_more_when_a_run_dies(capsys: pytest.CaptureFixture[str]) -> None:
-    """The port is free, whatever ended the block."""
+def test_the_port_is_free_after_a_failed_run(capsys: pytest.CaptureFixture[str]) -> None:
+    """The port is closed, whatever ended the block."""
 
     async def main() -> str:
         with pytest.raises(ZeroDivisionError):  # noqa: PT012 - the block is what dies
@@ -141,7 +141,7 @@ def test_nobody_answers_any_more_when_a_run_dies(capsys: pytest.CaptureFixture[s
 
 
 def test_without_a_port_nothing_is_served(capsys: pytest.CaptureFixture[str]) -> None:
-    """Nor is the library needed."""
+    """The library is not needed either."""
 
     async def main() -> None:
         async with serve_metrics(None, _metrics()):
@@ -151,8 +151,10 @@ def test_without_a_port_nothing_is_served(capsys: pytest.CaptureFixture[str]) ->
     assert capsys.readouterr().err == ""
 
 
-def test_who_lacks_the_library_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As of every other extra."""
+def test_a_missing_library_is_reported_with_its_install_command(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """This is the same as for every other extra."""
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
 
     async def main() -> None:
@@ -164,7 +166,7 @@ def test_who_lacks_the_library_is_told_what_to_install(monkeypatch: pytest.Monke
 
 
 def families_of(*agents: str) -> list[Metric]:
-    """What is served of a run in which some agents have begun."""
+    """The metrics of a run in which some agents have started."""
     metrics = RunMetrics(0.0, lanes=Lanes([LaneSpec("a", 2)]).statistics)
     for name in agents:
         metrics.observe_agent(
@@ -174,16 +176,16 @@ def families_of(*agents: str) -> list[Metric]:
     return [*text_string_to_metric_families(text)]
 
 
-def test_labels_say_any_name() -> None:
-    """Names come from suites: quotes, lines, and halves of characters."""
+def test_labels_may_contain_any_name() -> None:
+    """Names from suites may contain quotes, line breaks and lone surrogates."""
     names = ('a "b"', "two\nlines", "\\", "half \ud800", "half \ud801")
     (begun,) = [one for one in families_of(*names) if one.name == "trioeval_agent_runs_begun"]
     shown = {sample.labels["agent"] for sample in begun.samples}
     assert shown == {*names[:3], "half \\ud800", "half \\ud801"}
 
 
-def test_the_page_says_what_is_served() -> None:
-    """Every name, with its type and labels, in this order."""
+def test_the_page_lists_every_metric() -> None:
+    """It lists every name with its type and labels, in this order."""
     served = []
     for family in families_of("x"):
         labels = [*family.samples[0].labels] if family.type != "histogram" else []
@@ -193,8 +195,8 @@ def test_the_page_says_what_is_served() -> None:
     assert served == [(name, kind, labels.strip()) for name, kind, labels in _ROW.findall(page)]
 
 
-def test_a_run_that_goes_on_is_not_served_unless_that_is_said_again(tmp_path: Path) -> None:
-    """The port is of one execution."""
+def test_a_continued_run_serves_metrics_only_with_the_flag(tmp_path: Path) -> None:
+    """The port applies to one execution."""
     given = RunFlags(output=OutputFlags(metrics_port=9464, table=False))
     stored = stored_flags(tmp_path / "s.yaml", given, (), {})
     again = StoredFlags.read(json.loads(json.dumps(stored.json())), "r")

@@ -1,4 +1,4 @@
-"""Files that a command line names, by whatever paths and links."""
+"""Files that a command line names, by any path or link."""
 
 import contextlib
 import json
@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from trioeval.cli.app import run_command_line
-from trioeval.cli.inputs import check_files, check_spared
+from trioeval.cli.inputs import check_files, check_not_suite_files
 from trioeval.errors import UsageError
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A file with a hard and a symbolic link, and a symbolic link to a file that is not there yet."""
+    """A file with a hard link and a symbolic link, and a symbolic link to a missing file."""
     (tmp_path / "a.json").write_text("paid for")
     (tmp_path / "hard.json").hardlink_to(tmp_path / "a.json")
     (tmp_path / "soft.json").symlink_to("a.json")
@@ -37,8 +37,8 @@ def folder(tmp_path: Path) -> Path:
         ("loop.json", "loop.json"),
     ],
 )
-def test_one_file_is_not_named_twice(folder: Path, one: str, other: str) -> None:
-    """Whether it is there or not, and in either order."""
+def test_a_file_must_not_be_named_twice(folder: Path, one: str, other: str) -> None:
+    """This holds for existing and missing files, in either order."""
     for first, second in ((folder / one, folder / other), (folder / other, folder / one)):
         with pytest.raises(UsageError) as caught:
             check_files(
@@ -47,18 +47,20 @@ def test_one_file_is_not_named_twice(folder: Path, one: str, other: str) -> None
         assert str(caught.value) == f"-o {second} is the same file as --replay {first}"
 
 
-def test_what_a_suite_is_made_of_is_not_written_over(folder: Path) -> None:
-    """By whatever path; a suite may read a file twice."""
+def test_files_of_a_suite_are_not_overwritten(folder: Path) -> None:
+    """They are recognised by any path; a suite may read a file twice."""
     sources = [folder / "a.json", folder / "soft.json", folder / "b.csv"]
-    check_spared([("-o", folder / "new.json")], sources)
+    check_not_suite_files([("-o", folder / "new.json")], sources)
     with pytest.raises(
         UsageError, match=r"^--record .*/hard.json is the same file as the suite's "
     ):
-        check_spared([("-o", folder / "c.csv"), ("--record", folder / "hard.json")], sources)
+        check_not_suite_files(
+            [("-o", folder / "c.csv"), ("--record", folder / "hard.json")], sources
+        )
 
 
-def test_a_database_and_all_that_is_beside_it_is_not_written_over(folder: Path) -> None:
-    """By whatever name, whether it is there or not; two of them are not one, and any other is spared."""
+def test_a_database_and_its_files_are_not_overwritten(folder: Path) -> None:
+    """Any path to them is recognised, existing or not; two databases must be different files."""
     database = folder / "later.json"  # which leads to new.json
     (folder / "new.json-eval-1.lock").touch()
     (folder / "soft.lock").symlink_to("new.json-eval-1.lock")
@@ -69,7 +71,9 @@ def test_a_database_and_all_that_is_beside_it_is_not_written_over(folder: Path) 
         check_files(databases=[("the runs", database), ("the cache", folder / "new.json")])
     with contextlib.closing(sqlite3.connect(folder / "other.db")) as other:
         other.execute("CREATE TABLE bookmarks (url)")
-    with pytest.raises(UsageError, match=r"^-o .*other.db is a database, which is not written"):
+    with pytest.raises(
+        UsageError, match=r"^-o .*other.db is a database and will not be overwritten"
+    ):
         check_files(written=[("-o", folder / "other.db")])
     check_files(databases=[("the runs", database), ("the cache", None)])
 
@@ -96,7 +100,7 @@ SUITE = {"providers": ["echo"], "prompts": ["{{w}}"], "tests": [{"vars": {"w": "
         ),
         ("s.json --db .trioeval/cache.db", "the cache .trioeval/cache.db is the same file as the "),
         ("s.json --filter-failing r.json -o r.json", "-o r.json is the same file as the earlier "),
-        ("s.json --db x.db -o out.json", "-o out.json is a database, which is not written over"),
+        ("s.json --db x.db -o out.json", "-o out.json is a database and will not be overwritten"),
         ("resume -o s.json", "s.json is the same file as the suite's "),
         ("resume -o out.json", "out.json is the same file as the database of runs "),
         ("export latest -o s.json", "s.json is the same file as the suite's "),
@@ -112,14 +116,14 @@ SUITE = {"providers": ["echo"], "prompts": ["{{w}}"], "tests": [{"vars": {"w": "
         ),
     ],
 )
-def test_no_command_writes_over_what_it_reads_or_keeps(
+def test_no_command_overwrites_its_inputs_or_databases(
     kept: Path,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
     command: str,
     told: str,
 ) -> None:
-    """The exit code is 2, and every file is as it was."""
+    """The exit code is 2, and every file is unchanged."""
     monkeypatch.chdir(kept)
     before = contents(kept)
     assert run_command_line(command.split()) == 2
@@ -146,8 +150,8 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_files_of_their_own_are_fine(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also a relative path, one that cannot be looked at, and none at all."""
+def test_different_files_are_accepted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This includes a relative path, an inaccessible path, and no path."""
     monkeypatch.chdir(folder)
     names = ["a.json", "new.json", "loop.json", "x", os.devnull, "no/such/folder.json"]
     check_files(("-o", Path(name)) for name in names)

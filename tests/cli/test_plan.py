@@ -1,4 +1,4 @@
-"""What a plan tells of judges: where they are asked, how often, and what ends that."""
+"""Plans: judge calls on lanes, shared limits, and durations."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -49,8 +49,8 @@ def planned(*assertions: Mapping[str, Any], judge: Any = JUDGE, **more: Any) -> 
         ([RUBRIC, {"type": "conversation-relevance"}], "10 judge calls or more"),
     ],
 )
-def test_a_lane_tells_how_often_judges_are_asked_on_it(assertions: Any, told: str) -> None:
-    """Members of sets, and what is asked several times, count as often as they are asked."""
+def test_a_lane_shows_its_number_of_judge_calls(assertions: Any, told: str) -> None:
+    """Members of sets and repeated calls each count."""
     lanes = [line for line in planned(*assertions) if line.startswith("  lane ")]
     assert [line.partition(": ")[2] for line in lanes] == [
         "5 rows, 4 at once",
@@ -58,15 +58,13 @@ def test_a_lane_tells_how_often_judges_are_asked_on_it(assertions: Any, told: st
     ]
 
 
-def test_the_time_of_a_run_is_that_of_its_judges_too() -> None:
-    """Ten calls, the first at once, the others ten seconds apart."""
-    assert planned(SEVERAL, tests=[{"vars": {}}] * 3)[-1].startswith(
-        "the rates make it last 0:01:50"
-    )
+def test_the_duration_includes_judge_calls() -> None:
+    """Ten calls: the first at once, the others ten seconds apart."""
+    assert planned(SEVERAL, tests=[{"vars": {}}] * 3)[-1].startswith("minimum duration 0:01:50")
 
 
-def test_judges_that_share_a_lane_with_rows_are_told_with_them() -> None:
-    """One lane, and one line."""
+def test_judges_and_rows_of_one_lane_share_a_line() -> None:
+    """One lane has one line."""
     (lane,) = [
         line
         for line in planned(RUBRIC, judge="echo", tests=[{"vars": {}}])
@@ -76,13 +74,13 @@ def test_judges_that_share_a_lane_with_rows_are_told_with_them() -> None:
 
 
 def test_the_outputs_of_a_test_are_compared_once() -> None:
-    """In both orders here, whatever the number of columns."""
+    """Here in both orders, whatever the number of columns."""
     lanes = planned(PLAIN, BEST, prompts=["{{x}}", "a {{x}}", "b {{x}}"])
     assert any(": 10 judge calls (at most 20)," in line for line in lanes)
 
 
-def test_tasks_add_up_and_without_judges_nothing_is_told() -> None:
-    """A lane is one, whoever asks on it."""
+def test_tasks_add_up_and_judges_are_shown_only_if_there_are_any() -> None:
+    """A lane is shown once, whichever tasks use it."""
     task = {
         "providers": ["echo"],
         "prompts": ["x"],
@@ -94,28 +92,28 @@ def test_tasks_add_up_and_without_judges_nothing_is_told() -> None:
     assert not any("judge" in line for line in planned(PLAIN))
 
 
-def test_a_budget_is_told_and_that_judges_are_not_in_the_estimate() -> None:
-    """An estimate of rows alone would be taken for the whole."""
+def test_a_plan_shows_the_budget_and_that_the_estimate_lacks_judges() -> None:
+    """Otherwise an estimate of rows would be read as the whole."""
     limits = {"budget": {"requests": 1000, "tokens": 2_000_000}}
     *_, use, budget, _ = planned(RUBRIC, judge=PAID, providers=[PAID], evaluateOptions=limits)
-    assert use.endswith("; what judges use is not among that")
+    assert use.endswith(", without judges")
     assert budget == ("the budget, for rows and judges together: 1000 requests, 2000000 tokens")
     assert "judges" not in planned(PLAIN, providers=[PAID])[-2]
 
 
-def shared(quota: Any, *keys: Any, rows: int = 5, **lane: Any) -> list[str]:
-    """What is told of a lane that counts against shared limits."""
+def shared(limits: Any, *keys: Any, rows: int = 5, **lane: Any) -> list[str]:
+    """The lines about a lane with shared limits."""
     lines = planned(
         PLAIN,
-        providers=[{"id": "echo", "lane": {"quota": list(keys), **lane}}],
+        providers=[{"id": "echo", "lane": {"limits": list(keys), **lane}}],
         tests=[{"vars": {}}] * rows,
-        quota=quota,
+        limits=limits,
     )
     return [line for line in lines if line.startswith(("  lane", "  limit"))] + lines[-1:]
 
 
-def test_shared_limits_are_told_and_what_they_take() -> None:
-    """Five calls at two a minute take two minutes at the least, whatever the lane allows."""
+def test_a_plan_shows_shared_limits_and_their_minimum_duration() -> None:
+    """Five calls at two a minute take at least two minutes, whatever the lane allows."""
     limits: list[dict[str, Any]] = [
         {"key": "a:rpm", "kind": "rolling", "capacity": 2, "windowSeconds": 60},
         {"key": "a:tpm", "kind": "rolling", "capacity": 500, "windowSeconds": 60},
@@ -131,20 +129,23 @@ def test_shared_limits_are_told_and_what_they_take() -> None:
         "  limit a:concurrency: 3 at once",
         "  limit day:tokens: 900 tokens every 86400 seconds",
         "  limit all:cost_micro: 70 millionths of a US dollar",
-        "the rates make it last 0:02:00 at the least; nothing was asked",
+        "minimum duration 0:02:00, from the rates; no provider was called",
     ]
 
 
-@pytest.mark.parametrize(("rows", "last"), [(2, "the run takes as long"), (3, "last 0:01:00 at")])
-def test_a_plan_does_not_say_that_nothing_limits_it(rows: int, last: str) -> None:
-    """What the first window has room for takes no time that could be told."""
+@pytest.mark.parametrize(
+    ("rows", "last"),
+    [(2, "the duration depends on"), (3, "minimum duration 0:01:00, from the rates")],
+)
+def test_a_plan_with_shared_limits_does_not_claim_to_be_unlimited(rows: int, last: str) -> None:
+    """Calls within the first window have no minimum duration."""
     limit = {"key": "a:rpm", "kind": "rolling", "capacity": 2, "windowSeconds": 60}
     *_, found = shared({"limits": [limit]}, "a:rpm", rows=rows)
     assert last in found
 
 
-def test_limits_that_others_keep_are_told_as_such() -> None:
-    """What they allow is known to whoever keeps them."""
+def test_limits_of_servers_are_shown_without_capacity() -> None:
+    """Only the server knows their capacities."""
     for backend, url, told in (
         ("redis", "redis://:secret@h", "kept by Redis"),
         ("http", "http://h", "kept by a server"),
@@ -153,10 +154,10 @@ def test_limits_that_others_keep_are_told_as_such() -> None:
         assert lane.endswith("4 at once, counts against a:rpm")
         assert limit == f"  limit a:rpm: {told}"
         assert last == (
-            "the run takes as long as its calls and the shared limits let it; nothing was asked"
+            "the duration depends on the calls and the shared limits; no provider was called"
         )
     _, limit, _ = shared({"limits": []}, "a:rpm")
-    assert limit == "  limit a:rpm: there is no such limit"
+    assert limit == "  limit a:rpm: not defined"
 
 
 CONVERSATION = "{% for turn in _conversation %}{{ turn.output }}{% endfor %}{{x}}"
@@ -186,8 +187,8 @@ def test_a_plan_says_why_rows_run_one_at_a_time(more: dict[str, Any], why: str |
     assert lines == ([] if why is None else [f"  one row at a time, because {why}"])
 
 
-def test_a_plan_says_that_a_delay_makes_rows_wait_for_each_other() -> None:
-    """With the gap on the lane, and how long that takes at the least."""
+def test_a_plan_shows_that_a_delay_serializes_rows() -> None:
+    """It shows the gap of the lane and the minimum duration."""
     document = {
         "providers": ["echo"],
         "evaluateOptions": {"delay": 1500},

@@ -1,4 +1,4 @@
-"""The picture of a run that is under way, in each of the ways in which it is shown."""
+"""The progress of a run, in each of its modes."""
 
 import contextlib
 import io
@@ -27,17 +27,17 @@ from trioeval.testing import run_virtual
 
 
 def lane(name: str, **more: Any) -> LaneState:
-    """A lane that rests, but for what is said."""
+    """The state of an idle lane, with changes."""
     rests: dict[str, Any] = {
-        "mood": "open", "width": 4, "limit": 4, "in_flight": 0, "queued": 0, "rpm": None, "tpm": None,
-        "used_rpm": 0, "used_tpm": 0, "why": None, "wait_s": None, "reason": None, "calls": 0,
+        "mood": "open", "max_concurrency": 4, "limit": 4, "in_flight": 0, "queued": 0, "rpm": None,
+        "tpm": None, "used_rpm": 0, "used_tpm": 0, "why": None, "wait_s": None, "reason": None, "calls": 0,
         "refused": 0, "retried": 0, "tokens": 0, "cost": 0.0,
     }  # fmt: skip
     return LaneState(name=name, **{**rests, **more})
 
 
 BUSY = lane(
-    "openai:gpt-mini", in_flight=3, limit=3, width=8, queued=12, rpm=500, used_rpm=120, tpm=30_000,
+    "openai:gpt-mini", in_flight=3, limit=3, max_concurrency=8, queued=12, rpm=500, used_rpm=120, tpm=30_000,
     used_tpm=9_950, why=Why.BLOCKED, wait_s=12.2, tokens=1_234_567, cost=0.125,
 )  # fmt: skip
 CLOSED = lane("other", mood="closed", limit=0, reason="401\x1b[2J: no key")
@@ -52,8 +52,8 @@ def drawn(state: RunState, width: int, height: int = 24, more: tuple[str, ...] =
     return ["".join(text for text, _ in line) for line in lines]
 
 
-def test_the_mode_is_the_one_that_was_asked_for_or_suits_the_reader() -> None:
-    """GitHub before a terminal, a terminal before a file; on a dumb one nothing is drawn."""
+def test_the_mode_is_the_requested_one_or_suits_the_output() -> None:
+    """GitHub comes before a terminal, and a terminal before a file; a dumb terminal gets no drawing."""
 
     def chosen(
         environ: Mapping[str, str], asked: ProgressMode | None = None, *, is_terminal: bool = True
@@ -88,17 +88,17 @@ def test_what_is_to_be_told_and_not_to_be_told_is_refused(output: OutputFlags, t
 def test_a_wide_terminal_is_shown_all_of_it() -> None:
     assert drawn(RUN, 110, more=("  quiz: 3/9 questions",)) == [
         "━━━━━━━" + "─" * 23 + "  50/200 rows  1:15  3:45 left",
-        "87.0 % pass  40 passed  5 failed  1 errors  4 there already  1.2M tokens  0.1250 US dollars",
-        "lane             in flight  queued      rpm      tpm  tokens     US$  waiting",
-        "openai:gpt-mini   3/3 of 8      12  120/500  10k/30k    1.2M  0.1250  429, 12 s",
-        "other             0/0 of 4       0        0        0       0  0.0000  closed: 401 [2J: no key",
-        "idle                   0/4       0        0        0       0  0.0000",
+        "87.0 % of 46 pass  40 passed  5 failed  1 error  4 kept  1.2M tokens  $0.1250",
+        "lane             in flight  queued      rpm      tpm  tokens     cost  waiting",
+        "openai:gpt-mini   3/3 of 8      12  120/500  10k/30k    1.2M  $0.1250  429, 12 s",
+        "other             0/0 of 4       0        0        0       0       $0  closed: 401 [2J: no key",
+        "idle                   0/4       0        0        0       0       $0",
         "  quiz: 3/9 questions",
     ]
 
 
-def test_of_several_lanes_each_says_how_far_it_is() -> None:
-    """And how long the rest takes, where it has one and that is known."""
+def test_each_of_several_lanes_shows_its_progress() -> None:
+    """It also shows the remaining time if that is known."""
     lanes = (
         lane("slow", rows=100, done=10, eta_s=90.2, why=Why.PACE),
         lane("fast", rows=100, done=100, eta_s=0.0),
@@ -123,23 +123,23 @@ def test_of_several_lanes_each_says_how_far_it_is() -> None:
     )
 
 
-def test_a_narrow_terminal_does_without_some_of_it() -> None:
-    """What is in flight and what a lane waits for goes last."""
+def test_a_narrow_terminal_shows_fewer_columns() -> None:
+    """Calls in flight and the reason of a wait are left out last."""
     assert drawn(RUN, 40) == [
         "━━────────  50/200 rows  1:15  3:45 left",
-        "87.0 % pass  40 passed  5 failed",
+        "87.0 % of 46 pass  40 passed  5 failed",
         "lane             in flight  waiting",
         "openai:gpt-mini   3/3 of 8  429, 12 s",
         "other             0/0 of 4  closed: 401…",
         "idle                   0/4",
     ]
     assert drawn(RUN, 12) == [
-        "50/200 rows", "87.0 % pass", "lane", "openai…-mini", "other", "idle",
+        "50/200 rows", "87.0 % of 4…", "lane", "openai…-mini", "other", "idle",
     ]  # fmt: skip
 
 
-def test_lanes_are_called_by_what_tells_them_apart() -> None:
-    """In the table as in lines: hosts and empty parts of keys are no help."""
+def test_lanes_are_named_by_their_distinguishing_parts() -> None:
+    """Tables and lines leave out hosts and empty parts of keys."""
     lanes = tuple(lane(f"openai|http://127.0.0.1:8799/v1|-|-|{n}b_tuned") for n in (6, 70))
     state = attrs.evolve(RUN, lanes=lanes)
     assert [line.split()[0] for line in drawn(state, 80)[2:]] == ["lane", "6b_tuned", "70b_tuned"]
@@ -150,11 +150,11 @@ def test_a_stop_is_told_first() -> None:
     assert drawn(attrs.evolve(RUN, stopping=True), 24)[0] == "stopping  50/200 rows"
 
 
-def test_a_run_of_datasets_alone_tells_of_no_rows() -> None:
-    """There will be none."""
+def test_a_run_of_datasets_shows_no_rows() -> None:
+    """It has no rows to grade."""
     alone = attrs.evolve(RUN, total=0, done=0, kept=0, passed=0, failed=0, errors=0, lanes=())
-    assert drawn(alone, 60, more=("  a: 1 rows written",)) == ["1:15", "  a: 1 rows written"]
-    assert plain_line(alone, ["  a: 1 rows written"]) == "1:15; a: 1 rows written"
+    assert drawn(alone, 60, more=("  a: 1 row written",)) == ["1:15", "  a: 1 row written"]
+    assert plain_line(alone, ["  a: 1 row written"]) == "1:15; a: 1 row written"
 
 
 def test_of_many_lanes_the_busiest_are_shown_in_their_order() -> None:
@@ -170,7 +170,7 @@ def test_of_many_lanes_the_busiest_are_shown_in_their_order() -> None:
 
 
 def test_each_reason_of_a_wait_has_a_word() -> None:
-    """And so have the moods of a lane; a wait whose end is near is told without its time."""
+    """So has each state of a lane; a wait that is about to end is shown without its time."""
     assert all(wait_words(lane("a", why=why)) for why in Why if why is not Why.TURN)
     assert wait_words(lane("a", why=Why.TURN)) == ""
     assert wait_words(lane("a", why=Why.PACE, wait_s=0.4)) == "rpm"
@@ -199,8 +199,8 @@ def test_the_lanes_of_what_asks_nobody_are_not_told() -> None:
     assert [lane.name for lane in trio.run(main).lanes] == ["fast"]
 
 
-def test_lines_say_what_each_lane_does_and_waits_for() -> None:
-    """The first after a second, then one every five; all of it from the events of a real run."""
+def test_lines_show_the_activity_and_waits_of_each_lane() -> None:
+    """The first line appears after a second, then one every five, all from the events of a real run."""
 
     async def main() -> list[str]:
         lanes = Lanes([LaneSpec("fast", 3), LaneSpec("paced", 2, rpm=6), LaneSpec("full", 1)])
@@ -232,7 +232,7 @@ def test_lines_say_what_each_lane_does_and_waits_for() -> None:
 
     def line(clock: str, left: int) -> str:
         return (
-            f"3/9 rows, 100.0 % passed, {clock}; fast: 2/3 in flight, 1/4 rows;"
+            f"3/9 rows, 100.0 % of 1 passed, {clock}; fast: 2/3 in flight, 1/4 rows;"
             f" paced: 1/2 in flight, 1 queued, waits: rpm, {left} s;"
             " full: 1/1 in flight, 1 queued, waits: slots, 0/2 rows; quiz: 1/2 questions"
         )
@@ -242,7 +242,7 @@ def test_lines_say_what_each_lane_does_and_waits_for() -> None:
 
 @given(st.floats(0, 100))
 def test_drawing_takes_a_hundredth_of_the_time(cost: float) -> None:
-    """But never more than eight pictures a second, and at least one in five seconds."""
+    """It draws at most eight times a second, and at least once in five seconds."""
     assert 0.125 <= pause(cost) <= 5
     if cost <= 0.05:
         assert cost <= 0.01 * pause(cost) * (1 + 1e-9)

@@ -1,4 +1,4 @@
-"""What a terminal is told of questions."""
+"""The progress of questions on a terminal."""
 
 from typing import Any
 
@@ -19,8 +19,8 @@ def event(name: str, index: int | None = 0, /, **details: Any) -> QuestionEvent:
     )
 
 
-def test_a_line_counts_what_is_over_and_under_way() -> None:
-    """Each question is in one place."""
+def test_a_line_counts_finished_and_running_questions() -> None:
+    """Each question counts once."""
     progress = TaskProgress(print)
     assert progress.lines() == []
     progress.observe(event("task_start", None))
@@ -39,8 +39,8 @@ def test_a_line_counts_what_is_over_and_under_way() -> None:
     ]
 
 
-def test_events_are_lines_whatever_is_written_in_them() -> None:
-    """Breaks, controls and long texts do not come through."""
+def test_events_are_single_lines_whatever_their_text() -> None:
+    """Line breaks, control characters and long texts are escaped or cut."""
     line = event_line(event("tool_finish", 0, name="look", error="a\nb\x1b[1m" + "x" * 999), 10.0)
     assert line.startswith('1.500 s quiz-1: tool finish, name "look", error "a')
     assert line.isprintable()
@@ -53,16 +53,16 @@ def test_events_are_lines_whatever_is_written_in_them() -> None:
     assert event_line(ended, 0.0) == '11.500 s quiz: task end, status "pass"'
 
 
-def test_numbers_of_a_run_keep_their_places() -> None:
-    """A share is no whole number."""
+def test_numbers_of_a_run_stay_aligned() -> None:
+    """A share is not a whole number."""
     ended = event("run_end", None, tasks_total=2, question_accuracy=2 / 3)
     assert event_line(attrs.evolve(ended, task=None), 10.0) == (
         "1.500 s questions: run end, tasks total 2, question accuracy 0.667"
     )
 
 
-def test_each_event_is_told_once() -> None:
-    """By whoever prints lines."""
+def test_each_event_is_reported_once() -> None:
+    """Only the printer of lines reports it."""
     lines: list[str] = []
     progress = TaskProgress(print, tell=lines.append, began_at=11.5)
     progress.observe(event("queued"))

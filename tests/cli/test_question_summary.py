@@ -1,4 +1,4 @@
-"""What the command says of all tasks of questions of a run, and of one without questions."""
+"""The summary of all question tasks of a run, and of a run without questions."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ _QUIET = ("--no-progress", "--no-table")
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Two tasks of two questions, which are answered right, and one that asks something else."""
+    """Two tasks of two questions with right answers, and a task of prompts."""
     question = {"answers": ["Red", "Blue"], "correct_answers": ["Blue"]}
     questions = [{"question": f"Colour {n}?", **question} for n in range(2)]
     text = json.dumps({"version": 1, "questions": questions})
@@ -31,12 +31,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_several_tasks_of_questions_are_told_together(
+def test_several_question_tasks_have_a_common_summary(
     folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """At the end of a run, in its document, and by `show`; a task alone says it itself."""
+    """It is shown at the end of a run, in its document, and by `show`; a single task has its own."""
     assert run_command_line(["s.json", *_QUIET, "-o", "out.json"]) == 0
-    told = "2 tasks of questions: 2 passed, 0 failed, 0 ended as errors; 4 of 4 correct, accuracy 1.000"
+    told = "2 tasks of questions: 2 passed, 0 failed, 0 errors; 4 of 4 correct, accuracy 1.000"
     *_, together, last = capfd.readouterr().err.splitlines()
     assert together.startswith(told)
     assert last.startswith("5 rows in ")
@@ -51,19 +51,19 @@ def test_several_tasks_of_questions_are_told_together(
     assert again["summary"] == json.loads((folder / "out.json").read_text())["summary"]
 
 
-def test_qe_40_filters_that_leave_no_question_are_told(
+def test_qe_40_filters_that_match_no_question_are_reported(
     folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """As a mistake, and where that is none as the status of the tasks."""
+    """They are an error, or with `--allow-empty` the status of the tasks."""
     nothing = ("--filter-pattern", "nothing")
     assert run_command_line(["s.json", *_QUIET, *nothing]) == 2
-    assert "the filters leave no row to run" in capfd.readouterr().err
+    assert "no rows match the filters (pass --allow-empty to accept this)" in capfd.readouterr().err
     flags = (*nothing, "--allow-empty", "--verbose", "-o", "out.json")
     assert run_command_line(["s.json", *_QUIET, *flags]) == 0
     said = capfd.readouterr().err
     assert said.count("error (no_questions): 0 of 0 correct, accuracy 0.000") == 2
     assert 'first: task end, status "error", reason "no_questions"' in said
-    assert "2 tasks of questions: 0 passed, 0 failed, 2 ended as errors; 0 of 0 correct" in said
+    assert "2 tasks of questions: 0 passed, 0 failed, 2 errors; 0 of 0 correct" in said
     assert said.splitlines()[-1] == "no rows to run; exit 0"
     document = json.loads((folder / "out.json").read_text())
     task = document["tasks"]["first"]

@@ -1,4 +1,4 @@
-"""Recordings are of replies: what programs do that are agents is in none."""
+"""Recordings contain replies, and not the work of agent programs."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 from trioeval.cli.app import run_command_line
 
 TASK = {"id": "t", "type": "agent", "prompts": ["p"], "tests": [{"id": "a"}]}
-SAID = "exec:touch DONE is an agent, and what it does is no reply"
+SAID = "exec:touch DONE is an agent program, whose work is more than replies"
 
 
 @pytest.fixture(autouse=True)
@@ -20,13 +20,13 @@ def _suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_program_is_left_out_of_a_recording(capsys: pytest.CaptureFixture[str]) -> None:
-    """Which is told; the run goes on."""
+    """A warning says so, and the run continues."""
     flags = ("--plan", "--record", "new.jsonl")
     assert run_command_line(["s.json", *flags]) == 0
     assert f"warning: --record leaves out programs: {SAID}\n" in capsys.readouterr().err
 
 
-def test_no_recording_stands_for_a_program(capsys: pytest.CaptureFixture[str]) -> None:
-    """It would be a model that has nothing to say."""
+def test_a_recording_cannot_replace_a_program(capsys: pytest.CaptureFixture[str]) -> None:
+    """Replaying it would be a model without replies."""
     assert run_command_line(["s.json", "--plan", "--replay", "r.jsonl"]) == 2
-    assert f"--replay: {SAID}; run its task without a recording" in capsys.readouterr().err
+    assert f"--replay: {SAID}; run its task without --replay" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""What a run shows at its end, through the command line: inert, in any width and encoding, or not at all."""
+"""The output at the end of a run: harmless, in any width and encoding, or none."""
 
 import fcntl
 import json
@@ -20,7 +20,7 @@ COMMAND = [sys.executable, "-m", "trioeval"]
 
 
 def in_terminal(folder: Path, *arguments: str, columns: int) -> str:
-    """What a terminal gets, of stdout and stderr."""
+    """The text that a terminal receives from stdout and stderr."""
     leader, follower = pty.openpty()
     fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
     environ = {**os.environ, "TERM": "xterm-256color", "COLUMNS": str(columns)}
@@ -58,7 +58,7 @@ def piped(folder: Path, *arguments: str, encoding: str) -> "subprocess.Completed
 
 @pytest.mark.slow
 def test_hostile_replies_reach_no_terminal(tmp_path: Path) -> None:
-    """Run, list of runs and stored run, on a terminal of 40 columns and in Windows-1252."""
+    """Run, list of runs and stored run are shown on a terminal of 40 columns and in Windows-1252."""
     write_hostile_suite(tmp_path)
     ran = in_terminal(tmp_path, "hostile.json", "--no-progress", columns=40)
     *told, last = ran.rstrip().split("\r\n")
@@ -95,19 +95,19 @@ def suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "suite.json"
 
 
-def test_quiet_shows_the_last_line_alone(suite: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Not even where something failed."""
+def test_quiet_shows_only_the_last_line(suite: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """This includes runs with failures."""
     assert run_command_line([suite, "--quiet"]) == 100
     out, err = capsys.readouterr()
     assert out == ""
     (line,) = err.splitlines()
-    assert line.endswith("1 passed, 1 failed, 0 errors; exit 100: 1 rows failed")
+    assert line.endswith("1 passed, 1 failed, 0 errors; exit 100: 1 row failed")
 
 
 def test_without_a_table_failures_are_not_shown_either(
     suite: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What is counted still is."""
+    """The counts are still shown."""
     assert run_command_line([suite, "--no-table", "--no-progress"]) == 100
     out, err = capsys.readouterr()
     assert out == ""
@@ -117,7 +117,7 @@ def test_without_a_table_failures_are_not_shown_either(
 def test_failures_name_the_command_that_shows_more(
     suite: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It does; a run that is not kept has none, and a database that was named is named again."""
+    """The command works; without a stored run there is none, and a named database is named in it."""
     run_command_line([suite, "--no-progress", "--db", "my runs.db"])
     out = capsys.readouterr().out
     assert '1  FAIL  word=bo: the output does not contain "ba"' in out

@@ -1,4 +1,4 @@
-"""Who wins: flag, command line options of the suite, its evaluate options, environment."""
+"""Precedence of flags, the suite's commandLineOptions, its evaluateOptions, and the environment."""
 
 import json
 from pathlib import Path
@@ -8,14 +8,14 @@ import attrs
 import pytest
 
 from trioeval.cli.environment import EnvironmentSettings
-from trioeval.cli.flags import LimitFlags, OutputFlags, RowFlags, RunFlags, WhatFlags
+from trioeval.cli.flags import LimitFlags, OutputFlags, RowFlags, RunFlags, SuiteFlags
 from trioeval.cli.settings import (
     EarlierFile,
     earlier_files,
     filters_of,
+    resolve_settings,
     runs_one_by_one,
-    said_in_vain,
-    settle,
+    unused_option_warnings,
     with_flags,
 )
 from trioeval.errors import SuiteError, UsageError
@@ -32,11 +32,11 @@ def suite_of(**more: Any) -> Suite:
 
 
 def filtered(suite: Suite, **rows: Any) -> Filters:
-    return filters_of(suite, settle(suite, RunFlags(rows=RowFlags(**rows))).rows)
+    return filters_of(suite, resolve_settings(suite, RunFlags(rows=RowFlags(**rows))).rows)
 
 
 def changed(suite: Suite, *, environment: EnvironmentSettings = NOTHING, **flags: Any) -> Suite:
-    return with_flags(suite, settle(suite, RunFlags(**flags)), environment)
+    return with_flags(suite, resolve_settings(suite, RunFlags(**flags)), environment)
 
 
 @pytest.mark.parametrize(
@@ -50,14 +50,14 @@ def changed(suite: Suite, *, environment: EnvironmentSettings = NOTHING, **flags
         (0.0, {"delay": 2}, {"delay": 3}, 4.0, 0),
     ],
 )
-def test_the_nearest_says_it(
+def test_the_most_specific_setting_applies(
     flag: float | None,
     said: dict[str, Any],
     options: dict[str, Any],
     environment: float | None,
     delay: float,
 ) -> None:
-    """A flag, then commandLineOptions, then evaluateOptions, then the environment."""
+    """A flag comes first, then commandLineOptions, then evaluateOptions, then the environment."""
     suite = suite_of(commandLineOptions=said, evaluateOptions=options)
     settings = EnvironmentSettings(delay_ms=environment)
     found = changed(suite, environment=settings, limits=LimitFlags(delay=flag))
@@ -75,17 +75,19 @@ def test_the_nearest_says_it(
         (None, {"serialize": "auto"}, 5.0, False),
     ],
 )
-def test_a_delay_of_the_environment_is_as_that_of_a_flag(
+def test_a_delay_of_the_environment_serializes_rows_like_a_flag(
     flag: float | None, options: dict[str, Any], environment: float | None, *, in_order: bool
 ) -> None:
-    """Rows run one after another; where the suite says a delay itself, it is the lane's alone."""
+    """A delay of the suite itself applies only to lanes."""
     suite, flags = suite_of(evaluateOptions=options), RunFlags(limits=LimitFlags(delay=flag))
-    found = runs_one_by_one(suite, settle(suite, flags), EnvironmentSettings(delay_ms=environment))
+    found = runs_one_by_one(
+        suite, resolve_settings(suite, flags), EnvironmentSettings(delay_ms=environment)
+    )
     assert found is in_order
 
 
-def test_widths_of_the_environment_count_where_nothing_else_says_them() -> None:
-    """The suite's own options win, and so does the limit of a flag, which is for every lane."""
+def test_max_concurrency_of_the_environment_is_a_fallback() -> None:
+    """The suite's own options take precedence, and so does the flag, which limits every lane."""
     environment = EnvironmentSettings(max_concurrency=9)
     plain = changed(suite_of(), environment=environment).evaluate_options
     own = changed(suite_of(evaluateOptions={"maxConcurrency": 4}), environment=environment)
@@ -97,7 +99,7 @@ def test_widths_of_the_environment_count_where_nothing_else_says_them() -> None:
 
 
 def test_limits_go_into_the_options_of_the_suite() -> None:
-    """Seconds become milliseconds, 0 means no limit, and a budget keeps what no flag says."""
+    """Seconds become milliseconds, 0 means no limit, and a budget keeps the amounts without a flag."""
     suite = suite_of(
         evaluateOptions={"timeoutMs": 5, "repeat": 2, "budget": {"usd": 1, "tokens": 10}},
         commandLineOptions={"repeat": 3},
@@ -112,11 +114,11 @@ def test_limits_go_into_the_options_of_the_suite() -> None:
     assert changed(suite, environment=environment).evaluate_options.timeout_ms == 5
 
 
-def test_what_is_said_of_every_test_goes_into_the_default_test() -> None:
-    """Variables, prefix, suffix and grader of flags win over what stands there; the rest stays."""
+def test_flags_about_every_test_change_the_default_test() -> None:
+    """Variables, prefix, suffix and grader of flags take precedence; everything else is unchanged."""
     default = {"vars": {"a": "1", "b": "2"}, "options": {"prefix": "p", "transform": "output"}}
     suite = suite_of(defaultTest=default, commandLineOptions={"promptSuffix": "s", "grader": "g"})
-    flags = WhatFlags(var=("b=3=4", "c="), prompt_prefix="P", description="d", tag=("t=1",))
+    flags = SuiteFlags(var=("b=3=4", "c="), prompt_prefix="P", description="d", tag=("t=1",))
     found = changed(suite, what=flags)
     assert found.default_test is not None
     assert found.default_test.vars == {"a": "1", "b": "3=4", "c": ""}
@@ -127,8 +129,8 @@ def test_what_is_said_of_every_test_goes_into_the_default_test() -> None:
     assert changed(suite_of()).default_test is None
 
 
-def test_questions_are_asked_as_they_stand(tmp_path: Path) -> None:
-    """What flags say of every test is for the tests of other tasks; their limits are for all."""
+def test_questions_are_sent_unchanged(tmp_path: Path) -> None:
+    """Flags about tests apply to the tests of other tasks; limits apply to all tasks."""
     question = {"question": "?", "answers": ["a"], "correctAnswers": ["a"]}
     (tmp_path / "q.json").write_text(json.dumps({"version": 1, "questions": [question]}))
     tasks = [{"type": "question_eval", "questionsFile": "q.json"}, {"type": "prompt_eval"}]
@@ -140,7 +142,7 @@ def test_questions_are_asked_as_they_stand(tmp_path: Path) -> None:
         },
         directory=tmp_path,
     )
-    flags = WhatFlags(var=("a=1",), prompt_prefix="P")
+    flags = SuiteFlags(var=("a=1",), prompt_prefix="P")
     questions, other = (
         task.suite for task in changed(suite, what=flags, limits=LimitFlags(repeat=2)).tasks
     )
@@ -152,26 +154,29 @@ def test_questions_are_asked_as_they_stand(tmp_path: Path) -> None:
 
 
 def test_outputs_of_a_suite_are_relative_to_its_folder_and_those_of_flags_are_not() -> None:
-    """And what a flag names is written instead of all others."""
+    """Files of a flag are written instead of all others."""
     suite = suite_of(outputPath=["o.json", "/s/abs/o.csv"])
-    assert settle(suite, RunFlags()).output.output == (Path("/s/o.json"), Path("/s/abs/o.csv"))
+    assert resolve_settings(suite, RunFlags()).output.output == (
+        Path("/s/o.json"),
+        Path("/s/abs/o.csv"),
+    )
     flags = RunFlags(output=OutputFlags(output=(Path("mine.json"),)))
-    assert settle(suite, flags).output.output == (Path("mine.json"),)
+    assert resolve_settings(suite, flags).output.output == (Path("mine.json"),)
 
 
-def test_the_picture_is_as_flags_or_the_suite_want_it() -> None:
-    """Table, cells, progress and the exit code of a run that failed."""
+def test_display_options_come_from_flags_or_the_suite() -> None:
+    """Table, cells, progress and the exit code of a failed run."""
     suite = suite_of(
         commandLineOptions={"table": False, "tableCellMaxLength": 99, "maxConcurrency": 2},
         evaluateOptions={"showProgressBar": False},
     )
-    assert settle(suite, RunFlags()) == RunFlags(
+    assert resolve_settings(suite, RunFlags()) == RunFlags(
         output=OutputFlags(table=False, table_cell_max_length=99, progress=False),
         limits=LimitFlags(max_concurrency=2),
     )
     output = OutputFlags(table=True, table_cell_max_length=8, progress=True, fail_exit_code=4)
     flags = RunFlags(output=output, limits=LimitFlags(max_concurrency=5))
-    assert settle(suite, flags) == flags
+    assert resolve_settings(suite, flags) == flags
 
 
 @pytest.mark.parametrize(
@@ -187,14 +192,14 @@ def test_the_picture_is_as_flags_or_the_suite_want_it() -> None:
 def test_a_delay_of_the_command_line_makes_the_run_serial(
     flag: float | None, more: dict[str, Any], *, one_by_one: bool
 ) -> None:
-    """As promptfoo does, unless the suite says that order is only kept where it matters."""
+    """This is as in promptfoo, unless the suite requires order only where it matters."""
     flags = RunFlags(limits=LimitFlags(delay=flag))
     suite = suite_of(**more)
-    assert runs_one_by_one(suite, settle(suite, flags), NOTHING) is one_by_one
+    assert runs_one_by_one(suite, resolve_settings(suite, flags), NOTHING) is one_by_one
 
 
-def test_filters_of_flags_win_over_those_of_the_suite() -> None:
-    """And those of commandLineOptions over evaluateOptions."""
+def test_filters_of_flags_take_precedence_over_those_of_the_suite() -> None:
+    """Those of commandLineOptions take precedence over evaluateOptions."""
     suite = suite_of(
         commandLineOptions={
             "filterFirstN": 4,
@@ -213,8 +218,8 @@ def test_filters_of_flags_win_over_those_of_the_suite() -> None:
     assert filtered(only) == Filters(range=slice(5, 6))
 
 
-def test_a_filter_that_says_nothing_is_refused_by_its_name() -> None:
-    """Before anything is run."""
+def test_an_invalid_filter_is_refused_by_its_name() -> None:
+    """It is refused before anything runs."""
     for flags, name in (
         (RowFlags(filter_metadata=("k",)), "--filter-metadata"),
         (RowFlags(filter_range="x"), "--filter-range"),
@@ -231,19 +236,19 @@ def test_a_filter_that_says_nothing_is_refused_by_its_name() -> None:
 
 
 def test_earlier_results_are_named_by_flags_or_the_suite() -> None:
-    """Each says which rows of its file count."""
+    """Each option says which rows of its file count."""
     suite = suite_of(commandLineOptions={"filterFailing": "old.json", "filterErrorsOnly": "e.json"})
     flags = RowFlags(filter_failing_only=Path("f.json"), filter_errors_only=Path("x.json"))
-    assert earlier_files(settle(suite, RunFlags(rows=flags)).rows) == (
+    assert earlier_files(resolve_settings(suite, RunFlags(rows=flags)).rows) == (
         EarlierFile(Path("/s/old.json"), failures=True, errors=True),
         EarlierFile(Path("f.json"), failures=True, errors=False),
         EarlierFile(Path("x.json"), failures=False, errors=True),
     )
-    assert earlier_files(settle(suite_of(), RunFlags()).rows) == ()
+    assert earlier_files(resolve_settings(suite_of(), RunFlags()).rows) == ()
 
 
 def test_columns_are_filtered_before_they_are_numbered() -> None:
-    """By flags, or by the suite under either name."""
+    """Flags filter them, or the suite under either name."""
     suite = suite_of(
         providers=[{"id": "echo", "label": "one"}, {"id": "echo", "label": "two"}],
         commandLineOptions={"filterTargets": "two"},
@@ -255,8 +260,8 @@ def test_columns_are_filtered_before_they_are_numbered() -> None:
     assert found.prompts == ()
 
 
-def test_options_of_promptfoo_are_taken() -> None:
-    """Those that mean something here mean it; flags win; of the others only a wish is told."""
+def test_options_of_promptfoo_are_accepted() -> None:
+    """Supported options apply, flags take precedence, and unsupported ones cause a warning if set."""
     suite = suite_of(
         tags={"a": "1", "b": "1"},
         commandLineOptions={
@@ -279,16 +284,16 @@ def test_options_of_promptfoo_are_taken() -> None:
     assert found.extensions == ("file://hooks.py:told",)
     # What the flag names stands in the suite already.
     given = attrs.evolve(suite, extensions=("file://own.py:told",))
-    found = changed(given, what=WhatFlags(extension=("own.py:told",), tag=("b=3",)))
+    found = changed(given, what=SuiteFlags(extension=("own.py:told",), tag=("b=3",)))
     assert found.tags == {"a": "1", "b": "3"}
     assert found.extensions == ("file://own.py:told",)
-    assert said_in_vain(suite, RunFlags()) == (
-        "commandLineOptions.share: results are not shared: send the file that -o writes",
+    assert unused_option_warnings(suite, RunFlags()) == (
+        "commandLineOptions.share: results are not shared; send the file that -o writes",
     )
 
 
 def quiz_of(folder: Path, **options: Any) -> Suite:
-    """A suite with a task of questions, `quiz`, and one of prompts."""
+    """A suite with a question task, `quiz`, and a task of prompts."""
     question = {"question": "Sky?", "answers": ["Red", "Blue"], "correctAnswers": ["Blue"]}
     (folder / "q.json").write_text(json.dumps({"version": 1, "questions": [question]}))
     quiz = {"id": "quiz", "type": "question_eval", "questionsFile": "q.json"}
@@ -297,11 +302,13 @@ def quiz_of(folder: Path, **options: Any) -> Suite:
     return parse_suite(document, directory=folder)
 
 
-def test_progress_gives_way_to_lines_that_are_there(tmp_path: Path) -> None:
-    """Those of questions; neither where there are none, nor where progress is asked for."""
+def test_event_lines_of_questions_replace_the_progress(tmp_path: Path) -> None:
+    """The progress is shown if there are no such lines, or if it is requested."""
 
     def shown(suite: Suite, **output: Any) -> bool:
-        return settle(suite, RunFlags(output=OutputFlags(**output))).output.progress is True
+        return (
+            resolve_settings(suite, RunFlags(output=OutputFlags(**output))).output.progress is True
+        )
 
     plain, quiz = suite_of(), quiz_of(tmp_path)
     assert (shown(plain), shown(quiz)) == (True, True)
@@ -314,26 +321,26 @@ def test_progress_gives_way_to_lines_that_are_there(tmp_path: Path) -> None:
     assert not shown(quiz_of(tmp_path, verbose=True, progressBar=True), progress=False)
 
 
-def test_what_questions_have_no_use_for_is_told(tmp_path: Path) -> None:
-    """With the reason, for flags and for options of the suite; other suites have use for it."""
-    flags = RunFlags(what=WhatFlags(var=("a=b",), prompt_prefix="p", extension=("h.py:f",)))
-    as_they_stand = "they are asked as their file has them"
-    told = "changes nothing of the questions of quiz"
-    assert said_in_vain(quiz_of(tmp_path, grader="echo", var={"c": "d"}), flags) == (
+def test_options_without_effect_on_questions_cause_warnings(tmp_path: Path) -> None:
+    """Warnings give the reason, for flags and for options of the suite; other suites get none."""
+    flags = RunFlags(what=SuiteFlags(var=("a=b",), prompt_prefix="p", extension=("h.py:f",)))
+    as_they_stand = "they are sent as their file has them"
+    told = "no effect on the questions of quiz"
+    assert unused_option_warnings(quiz_of(tmp_path, grader="echo", var={"c": "d"}), flags) == (
         f"--var: {told}: {as_they_stand}",
         f"--prompt-prefix: {told}: {as_they_stand}",
-        f"commandLineOptions.grader: {told}: no model judges their answers",
-        f"--extension: {told}: hooks are for tests",
+        f"commandLineOptions.grader: {told}: no model grades their answers",
+        f"--extension: {told}: hooks apply to tests",
     )
-    assert said_in_vain(quiz_of(tmp_path, promptSuffix="s"), RunFlags()) == (
+    assert unused_option_warnings(quiz_of(tmp_path, promptSuffix="s"), RunFlags()) == (
         f"commandLineOptions.promptSuffix: {told}: {as_they_stand}",
     )
-    assert said_in_vain(quiz_of(tmp_path), RunFlags()) == ()
-    assert said_in_vain(suite_of(), flags) == ()
+    assert unused_option_warnings(quiz_of(tmp_path), RunFlags()) == ()
+    assert unused_option_warnings(suite_of(), flags) == ()
 
 
 def test_all_known_keys_are_listed_once() -> None:
-    """However many keys are wrong."""
+    """This holds for any number of wrong keys."""
     with pytest.raises(SuiteError) as caught:
         suite_of(commandLineOptions={"qqq": 1, "zzz": 2, "repaet": 3})
     assert str(caught.value).count("known are") == 1

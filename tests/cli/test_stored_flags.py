@@ -1,4 +1,4 @@
-"""Flags of a run, kept and taken up again."""
+"""Flags of a run, stored and used again."""
 
 import json
 from pathlib import Path
@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 from trioeval.cli.arguments import with_values
 from trioeval.cli.environment import EnvironmentSettings, cache_path, database_path
 from trioeval.cli.flags import (
-    BeginFlags,
-    KeepFlags,
     LimitFlags,
     OutputFlags,
     RowFlags,
     RunFlags,
-    WhatFlags,
+    StartFlags,
+    StorageFlags,
+    SuiteFlags,
     check_flags,
     read_age,
 )
-from trioeval.cli.run.storage import Keeping
+from trioeval.cli.run.storage import RunStorage
 from trioeval.cli.stored_flags import StoredFlags, stored_flags
 from trioeval.errors import UsageError
 
@@ -42,7 +42,7 @@ WORDS = st.text(min_size=1, max_size=5)
     table=st.none() | st.booleans(),
     code=st.none() | st.integers(1, 255),
 )
-def test_what_is_kept_of_flags_is_what_they_were(
+def test_stored_flags_are_restored_unchanged(
     *,
     prompts: list[str],
     tests: str | None,
@@ -56,34 +56,34 @@ def test_what_is_kept_of_flags_is_what_they_were(
     table: bool | None,
     code: int | None,
 ) -> None:
-    """Through JSON, of every kind of value; only what was given is kept."""
+    """Values of every kind survive JSON; only flags that were given are stored."""
     flags = RunFlags(
-        what=WhatFlags(prompts=tuple(prompts), tests=tests, replay=replay),
+        what=SuiteFlags(prompts=tuple(prompts), tests=tests, replay=replay),
         rows=RowFlags(filter_sample=sample, allow_empty=is_empty_allowed),
         limits=LimitFlags(repeat=repeat, timeout=timeout),
-        keep=KeepFlags(cache=cache, durability=durability, db=Path("x.db"), retry="failed"),
+        keep=StorageFlags(cache=cache, durability=durability, db=Path("x.db"), retry="failed"),
         output=OutputFlags(table=table, progress=table, fail_exit_code=code, verbose=True),
     )
     kept = stored_flags(Path("s.json"), flags, [Path("o.json")], {"": "digest"})
     assert StoredFlags.read(json.loads(json.dumps(kept.json())), "eval-1") == kept
     again = kept.with_flags(RunFlags())
     assert (again.what, again.rows, again.limits) == (flags.what, flags.rows, flags.limits)
-    assert again.keep == KeepFlags(cache=cache, durability=durability)
+    assert again.keep == StorageFlags(cache=cache, durability=durability)
     outputs = (Path.cwd() / "o.json",)
     assert again.output == OutputFlags(
         output=outputs, table=table, progress=table, fail_exit_code=code
     )
 
 
-def test_nothing_is_kept_of_what_was_not_given() -> None:
-    """But where, and of which suite."""
+def test_flags_that_were_not_given_are_not_stored() -> None:
+    """Only the folder and the suite are stored then."""
     assert set(stored_flags(None, RunFlags(), [], {}).json()) == {"directory"}
 
 
 BEGUN = stored_flags(
     Path("s.json"),
     RunFlags(
-        what=WhatFlags(prompts=("a", "b"), env_file=(Path("x"),), record=Path("r")),
+        what=SuiteFlags(prompts=("a", "b"), env_file=(Path("x"),), record=Path("r")),
         rows=RowFlags(filter_first_n=3),
         limits=LimitFlags(repeat=2, max_concurrency=4, timeout=5),
     ),
@@ -92,17 +92,17 @@ BEGUN = stored_flags(
 )
 
 
-def test_what_decides_how_a_run_goes_may_change() -> None:
-    """What is not said again is as it was, and nothing is recorded a second time."""
+def test_flags_about_the_execution_may_change() -> None:
+    """Flags that are not given are unchanged, and nothing is recorded a second time."""
     given = RunFlags(
-        what=WhatFlags(env_file=(Path("y"),)),
+        what=SuiteFlags(env_file=(Path("y"),)),
         limits=LimitFlags(repeat=2, timeout=9, max_time=7),
-        keep=KeepFlags(cache=False),
+        keep=StorageFlags(cache=False),
         output=OutputFlags(output=(Path("o.json"),)),
     )
     found = BEGUN.with_flags(given)
     assert found.limits == LimitFlags(repeat=2, max_concurrency=4, timeout=9, max_time=7)
-    assert found.what == WhatFlags(prompts=("a", "b"), env_file=(Path("y"),))
+    assert found.what == SuiteFlags(prompts=("a", "b"), env_file=(Path("y"),))
     assert (found.keep, found.output) == (given.keep, given.output)
 
 
@@ -118,41 +118,41 @@ def test_what_decides_how_a_run_goes_may_change() -> None:
         ({"durability": "full"}, {"durability": "normal"}, {"durability": "normal"}),
     ],
 )
-def test_what_is_kept_of_replies_is_as_at_the_beginning_where_nothing_is_said(
+def test_cache_flags_of_the_start_apply_by_default(
     begun: dict[str, Any], now: dict[str, Any], expected: dict[str, Any]
 ) -> None:
-    """Of two that exclude each other the later one is meant."""
-    kept = stored_flags(None, RunFlags(keep=KeepFlags(**begun)), [], {})
-    found = kept.with_flags(RunFlags(keep=KeepFlags(**now)))
-    assert found.keep == KeepFlags(**expected)
+    """Of two that exclude each other, the later one counts."""
+    kept = stored_flags(None, RunFlags(keep=StorageFlags(**begun)), [], {})
+    found = kept.with_flags(RunFlags(keep=StorageFlags(**now)))
+    assert found.keep == StorageFlags(**expected)
     check_flags(found)
 
 
-def test_what_is_shown_is_as_at_the_beginning_where_nothing_is_said() -> None:
-    """Each flag by itself."""
+def test_display_flags_of_the_start_apply_by_default() -> None:
+    """This holds for each flag by itself."""
     begun = OutputFlags(table=False, fail_exit_code=7, table_cell_max_length=9)
     kept = stored_flags(None, RunFlags(output=begun), [], {})
     found = kept.with_flags(RunFlags(output=OutputFlags(table=True, progress=False)))
     assert found.output == attrs.evolve(begun, table=True, progress=False)
 
 
-def test_what_decides_which_rows_there_are_may_not_and_all_of_it_is_told() -> None:
-    """With what it was."""
+def test_flags_about_the_rows_must_not_change_and_all_changes_are_named() -> None:
+    """The message names the earlier values."""
     given = RunFlags(
-        what=WhatFlags(prompts=("c",), tag=("a=b",), record=Path("q"), var=("n=1",)),
+        what=SuiteFlags(prompts=("c",), tag=("a=b",), record=Path("q"), var=("n=1",)),
         rows=RowFlags(task=("tone",), filter_first_n=3, allow_empty=True),
         limits=LimitFlags(repeat=3),
     )
     with pytest.raises(UsageError) as caught:
         BEGUN.with_flags(given)
     assert str(caught.value).splitlines() == [
-        "--prompts c: the run was begun with --prompts a b",
-        "--var n=1: the run was begun without",
-        "--task tone: the run was begun without",
-        "--allow-empty: the run was begun without",
-        "--repeat 3: the run was begun with --repeat 2",
-        "--record is of a whole run: it cannot be given for the rest of one",
-        "--tag is of a whole run: it cannot be given for the rest of one",
+        "--prompts c: the run was started with --prompts a b",
+        "--var n=1: the run was started without",
+        "--task tone: the run was started without",
+        "--allow-empty: the run was started without",
+        "--repeat 3: the run was started with --repeat 2",
+        "--record applies to a whole run and cannot be used to continue one",
+        "--tag applies to a whole run and cannot be used to continue one",
     ]
 
 
@@ -160,8 +160,8 @@ def test_what_decides_which_rows_there_are_may_not_and_all_of_it_is_told() -> No
     "found", [{}, {"directory": "/", "colour": 1}, {"directory": "/", "what": 3}]
 )
 def test_flags_of_another_version_are_refused(found: dict[str, Any]) -> None:
-    """In a line, with the run."""
-    with pytest.raises(UsageError, match="eval-1 does not say how it was begun"):
+    """The message is one line and names the run."""
+    with pytest.raises(UsageError, match="eval-1 cannot be continued"):
         StoredFlags.read(found, "eval-1")
 
 
@@ -178,7 +178,7 @@ def test_flags_of_another_version_are_refused(found: dict[str, Any]) -> None:
     ],
 )
 def test_resume_without_a_run_is_the_latest(arguments: str, found: str) -> None:
-    """What follows is a run unless it is a flag or a suite."""
+    """The following word is a run unless it is a flag or a suite."""
     assert with_values(arguments.split()) == found.split()
 
 
@@ -186,27 +186,32 @@ def test_resume_without_a_run_is_the_latest(arguments: str, found: str) -> None:
     ("keep", "begin", "output", "line"),
     [
         ({"retry": "failed", "retry_errors": True}, {}, {}, "--retry-errors and --retry exclude"),
-        ({"retry_errors": True}, {"resume": "latest"}, {}, "--retry-errors is not for a run"),
-        ({"retry": "failed"}, {"write": False}, {}, "--no-write is of a whole run"),
-        ({}, {"resume": "x"}, {"watch": True}, "--watch is of a whole run"),
-        ({}, {"resume": "x"}, {"plan": True}, "--plan is of a whole run"),
-        ({"reconcile": True}, {}, {}, "--reconcile is for a run that goes on"),
+        (
+            {"retry_errors": True},
+            {"resume": "latest"},
+            {},
+            "--retry-errors cannot be used with --resume",
+        ),
+        ({"retry": "failed"}, {"write": False}, {}, "--no-write applies to a whole run"),
+        ({}, {"resume": "x"}, {"watch": True}, "--watch applies to a whole run"),
+        ({}, {"resume": "x"}, {"plan": True}, "--plan applies to a whole run"),
+        ({"reconcile": True}, {}, {}, "--reconcile needs --resume or --retry"),
         ({"refresh": True, "cache": False}, {}, {}, "--refresh and --no-cache exclude each other"),
     ],
 )
 def test_flags_that_contradict_each_other_are_refused(
     keep: dict[str, Any], begin: dict[str, Any], output: dict[str, Any], line: str
 ) -> None:
-    """Before anything is looked at."""
+    """They are refused before any file is read."""
     flags = RunFlags(
-        keep=KeepFlags(**keep), begin=BeginFlags(**begin), output=OutputFlags(**output)
+        keep=StorageFlags(**keep), begin=StartFlags(**begin), output=OutputFlags(**output)
     )
     with pytest.raises(UsageError, match=f"^{line}"):
         check_flags(flags)
 
 
-def test_the_nearest_says_where_things_are(tmp_path: Path) -> None:
-    """A flag, then its own variable, then the folder, then the working directory."""
+def test_the_most_specific_setting_gives_the_place(tmp_path: Path) -> None:
+    """A flag comes first, then its own variable, then the folder, then the working directory."""
     nothing = EnvironmentSettings()
     folder = attrs.evolve(nothing, config_dir=Path("/f"))
     own = attrs.evolve(folder, db=Path("/d.db"), cache_path=Path("/c.db"))
@@ -223,10 +228,10 @@ def test_the_nearest_says_where_things_are(tmp_path: Path) -> None:
     assert cache_path(attrs.evolve(own, cache_path=there)) == there / "cache.db"
 
 
-def test_the_command_that_goes_on_names_the_database_only_if_it_was_named() -> None:
-    """As a shell reads it."""
-    assert Keeping(database=Path("a.db")).resume("eval-1") == "trioeval resume eval-1"
-    named = Keeping(database=Path("my a.db"), named=True)
+def test_the_command_that_continues_names_the_database_only_if_it_was_named() -> None:
+    """It is quoted for a shell."""
+    assert RunStorage(database=Path("a.db")).resume("eval-1") == "trioeval resume eval-1"
+    named = RunStorage(database=Path("my a.db"), named=True)
     assert named.resume("eval-1") == "trioeval resume eval-1 --db 'my a.db'"
 
 
@@ -234,7 +239,7 @@ def test_the_command_that_goes_on_names_the_database_only_if_it_was_named() -> N
     ("text", "seconds"), [("90s", 90), ("45 m", 2700), ("12H", 43_200), ("30d", 2_592_000)]
 )
 def test_ages_have_units(text: str, seconds: float) -> None:
-    """And nothing else is one."""
+    """Other texts are not ages."""
     assert read_age(text, "--older-than") == seconds
     for wrong in (f"-{text}", text[:-1], f"{text}x", "", "x"):
         with pytest.raises(UsageError, match="--older-than must be an age"):

@@ -1,4 +1,4 @@
-"""What is told where stderr is closed, or where the locale has few characters: real processes."""
+"""Output with a closed stderr, or in a locale with few characters, in real processes."""
 
 import os
 import subprocess
@@ -21,7 +21,7 @@ tests: [{vars: {word: ä}, assert: [{type: contains, value: x}]}]
 
 
 def run(folder: Path, line: str, env: Mapping[str, str]) -> tuple[bytes, bytes]:
-    """What a run with a row that fails writes on stdout and stderr, as a shell starts it."""
+    """The stdout and stderr of a run with a failing row, started by a shell."""
     (folder / "suite.yaml").write_text(SUITE, encoding="utf-8")
     done = subprocess.run(
         ["sh", "-c", f'exec "$@" {line}', "sh", sys.executable, "-m", "trioeval", "suite.yaml"],
@@ -36,7 +36,7 @@ def run(folder: Path, line: str, env: Mapping[str, str]) -> tuple[bytes, bytes]:
 
 
 def test_nothing_for_a_closed_stderr_goes_to_stdout(tmp_path: Path) -> None:
-    """Results stay results; so does the exit code."""
+    """Results and exit code are unchanged."""
     told, _ = run(tmp_path, "2>&-", {})
     assert b"did not pass" in told
     assert b"exit 100" not in told
@@ -51,8 +51,10 @@ def test_nothing_for_a_closed_stderr_goes_to_stdout(tmp_path: Path) -> None:
     ],
     ids=["C", "Windows-1252"],
 )
-def test_a_locale_with_few_characters_ends_no_run(tmp_path: Path, env: Mapping[str, str]) -> None:
-    """What it has not is a question mark, also in the tables on stderr, whose lines stay as long."""
+def test_a_locale_with_few_characters_does_not_end_a_run(
+    tmp_path: Path, env: Mapping[str, str]
+) -> None:
+    """Missing characters become question marks, also in tables on stderr, which stay aligned."""
     told, more = run(tmp_path, "", env)
     encoding = env.get("PYTHONIOENCODING", "ascii")
     assert "??" in told.decode(encoding)

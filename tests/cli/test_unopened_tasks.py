@@ -1,4 +1,4 @@
-"""Tasks whose tests are rows of others, in runs that end before they are opened."""
+"""Tasks whose tests are rows of other tasks, in runs that end before these tasks are opened."""
 
 import signal
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +14,7 @@ from trioeval.cli.flags import OutputFlags, RunFlags
 from trioeval.cli.interrupts import Interrupts
 from trioeval.cli.run.execution import Execution
 from trioeval.cli.run.start import start_of
-from trioeval.cli.run.storage import Keeping
+from trioeval.cli.run.storage import RunStorage
 from trioeval.cli.stored_results import open_runs
 from trioeval.errors import InputError
 from trioeval.loading.load import parse_suite
@@ -24,7 +24,7 @@ Settle = Callable[[Sequence[Mapping[str, Any]]], PreparedSuite]
 
 
 def suite(*, fails: bool = False) -> PreparedSuite:
-    """Two tasks, the second of the rows of the first."""
+    """Two tasks, the second of which uses the rows of the first."""
     provider = {"id": "exec:false" if fails else "echo"}
     first = {
         "id": "first",
@@ -48,7 +48,7 @@ def ran(prepared: PreparedSuite, database: Path, interrupts: Interrupts) -> int:
         prepared,
         RunFlags(output=OutputFlags(progress=False, table=False)),
         EnvironmentSettings(),
-        Keeping(database=database, is_cached=False, named=True),
+        RunStorage(database=database, is_cached=False, named=True),
         start_of(prepared, {}),
         None,
         interrupts,
@@ -66,8 +66,8 @@ def state(database: Path) -> str:
         return reader.run("latest").state
 
 
-def test_a_run_that_dies_of_a_late_task_is_not_finished(tmp_path: Path) -> None:
-    """What its rows were made of is paid for: the run can go on when the cause is gone."""
+def test_a_run_that_fails_at_a_late_task_is_not_finished(tmp_path: Path) -> None:
+    """Its earlier rows have cost money, so the run can be continued when the cause is gone."""
 
     def settle(_rows: Sequence[Mapping[str, Any]]) -> PreparedSuite:
         raise InputError("these rows are nothing")
@@ -79,15 +79,15 @@ def test_a_run_that_dies_of_a_late_task_is_not_finished(tmp_path: Path) -> None:
     assert state(tmp_path / "r.db") == "interrupted"
 
 
-def test_a_task_that_is_cancelled_while_it_is_opened_is_left(
+def test_a_task_that_is_cancelled_while_it_is_opened_is_left_to_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It has no rows that could say so."""
+    """It has no rows that would show it."""
     interrupts, prepared = Interrupts(), suite()
 
     def settle(rows: Sequence[Mapping[str, Any]]) -> PreparedSuite:
         for _ in range(2):
-            trio.from_thread.run_sync(interrupts._note, signal.SIGINT, None)
+            trio.from_thread.run_sync(interrupts._record, signal.SIGINT, None)
         plain = prepared.tasks[1].settle
         assert plain is not None
         return plain(rows)
@@ -97,13 +97,13 @@ def test_a_task_that_is_cancelled_while_it_is_opened_is_left(
     assert "continue with: trioeval resume" in capsys.readouterr().err
 
 
-def test_a_task_whose_rows_will_never_be_there_is_not_left(tmp_path: Path) -> None:
-    """To go on would find the same."""
+def test_a_task_whose_rows_can_never_exist_is_not_left_to_run(tmp_path: Path) -> None:
+    """Continuing would find the same."""
     assert ran(suite(fails=True), tmp_path / "r.db", Interrupts()) == 100
     assert state(tmp_path / "r.db") == "finished"
 
 
-def test_a_task_that_was_opened_is_not_left(tmp_path: Path) -> None:
-    """It has its rows."""
+def test_a_task_that_was_opened_is_not_left_to_run(tmp_path: Path) -> None:
+    """It has rows."""
     assert ran(suite(), tmp_path / "r.db", Interrupts()) == 0
     assert state(tmp_path / "r.db") == "finished"

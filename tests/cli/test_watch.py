@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from trioeval.cli.interrupts import Interrupts
-from trioeval.cli.run.watch import Watched, marks_of, wait_changed, watch
+from trioeval.cli.run.watch import WatchedRun, marks_of, wait_changed, watch
 from trioeval.testing import run_virtual
 
 CHANGES: dict[str, Callable[[Path], object]] = {
@@ -21,8 +21,8 @@ CHANGES: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("how", CHANGES)
-def test_a_change_is_seen_at_the_next_look(tmp_path: Path, how: str) -> None:
-    """However the file was changed, and not before it was."""
+def test_a_change_is_noticed_at_the_next_poll(tmp_path: Path, how: str) -> None:
+    """This holds for any kind of change, and not before it happens."""
     (tmp_path / "still").write_text("as it is")
     changing = tmp_path / "changing"
     changing.write_text("text")
@@ -47,8 +47,8 @@ def test_a_change_is_seen_at_the_next_look(tmp_path: Path, how: str) -> None:
     assert at % 1000 == pytest.approx(10.5)
 
 
-def test_a_file_that_comes_is_a_change(tmp_path: Path) -> None:
-    """It was missing, and the suite could not be loaded for it."""
+def test_a_new_file_is_a_change(tmp_path: Path) -> None:
+    """It was missing, so the suite could not be loaded."""
     path = tmp_path / "later"
 
     async def main() -> Path:
@@ -60,33 +60,33 @@ def test_a_file_that_comes_is_a_change(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("code", [130, 100, 0])
-def test_a_run_in_which_a_signal_came_ends_the_watch(code: int) -> None:
-    """With the exit code of that run."""
+def test_a_signal_during_a_run_ends_the_watch(code: int) -> None:
+    """The exit code is that of the run."""
     interrupts = Interrupts()
 
-    def run_once() -> Watched:
+    def run_once() -> WatchedRun:
         interrupts.received.append(signal.SIGINT)
-        return Watched(code, {})
+        return WatchedRun(code, {})
 
     assert watch(run_once, interrupts) == code
 
 
 @pytest.mark.parametrize("code", [2, 100, 130, 200])
 def test_runs_follow_changes(tmp_path: Path, code: int) -> None:
-    """Also a run that could not begin, whatever its exit code; what changed while it ran counts."""
+    """This includes a run that could not start; changes during a run count."""
     path = tmp_path / "suite"
     path.write_text("")
     runs: list[str] = []
     interrupts = Interrupts()
 
-    def run_once() -> Watched:
+    def run_once() -> WatchedRun:
         marks = marks_of([path])
         runs.append(path.read_text())
         path.write_text("x" * len(runs))
         if len(runs) == 3:
             interrupts.received.append(signal.SIGTERM)
-            return Watched(143, marks)
-        return Watched(code, marks)
+            return WatchedRun(143, marks)
+        return WatchedRun(code, marks)
 
     assert watch(run_once, interrupts) == 143
     assert runs == ["", "x", "xx"]

@@ -11,8 +11,8 @@ from journalled import Model
 
 from trioeval import Reply, Request
 from trioeval.columns.graph import MakeJob
-from trioeval.columns.makers.base import CellMaker, CellOrder, Tally
-from trioeval.columns.makers.conversations import Cells
+from trioeval.columns.makers.base import CellMaker, CellOrder, JobCosts
+from trioeval.columns.makers.conversations import CellServices
 from trioeval.columns.makers.llm import LlmMaker
 from trioeval.columns.model import Asking, LlmColumn
 from trioeval.evaluation.metering import Meter
@@ -53,7 +53,7 @@ def cells_of(
     seed: int = 0,
     task: str | None = "t",
     **more: Any,
-) -> Cells:
+) -> CellServices:
     """What asks one provider, whose requests a callable answers."""
     said = ProviderEntry(id=entry, config=config or {})
     spec = spec_of(said, model)
@@ -68,10 +68,10 @@ def cells_of(
         **more,
     )
     templates = Templates(env=env or {}, strict=True)
-    return Cells(asker=asker, templates=templates, seed=seed)
+    return CellServices(asker=asker, templates=templates, seed=seed)
 
 
-def writer(cells: Cells, prompt: str = "Write about {{ topic }}.", **more: Any) -> LlmMaker:
+def writer(cells: CellServices, prompt: str = "Write about {{ topic }}.", **more: Any) -> LlmMaker:
     """The maker of a column `text`; keys of `Asking` go there."""
     named = {field.name for field in attrs.fields(Asking)}
     asking = {name: value for name, value in more.items() if name in named}
@@ -85,7 +85,7 @@ class Made:
     """What came of the cells of one run."""
 
     outcomes: list[Outcome[Row]] = attrs.field(factory=list)
-    tallies: list[Tally] = attrs.field(factory=list)
+    tallies: list[JobCosts] = attrs.field(factory=list)
 
     @property
     def values(self) -> list[Any]:
@@ -104,7 +104,7 @@ class Made:
 
 async def make_cells(maker: CellMaker, rows: Sequence[Row], *, width: int = 8, **how: Any) -> Made:
     """Make one cell for each row, at most `width` calls at once; what else is given is for the run."""
-    made = Made(tallies=[Tally() for _ in rows])
+    made = Made(tallies=[JobCosts() for _ in rows])
 
     async def perform(job: Job[None], calls: Calls[None]) -> Row:
         order = CellOrder(MakeJob(0, 0, job.index), values=dict(rows[job.index]))

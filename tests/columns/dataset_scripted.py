@@ -20,7 +20,7 @@ from trioeval.columns.makers.base import LOCAL, OWN_LANES, CellOrder, GroupOrder
 from trioeval.columns.model import ColumnsSettings, ErrorWindow, Skip
 from trioeval.columns.result import Cause, DatasetResult, DroppedRow
 from trioeval.columns.run import DatasetRun
-from trioeval.columns.spec import Condition, DatasetSpec, Making, Stages
+from trioeval.columns.spec import Condition, DatasetSpec, ProducerSetup, Stages
 from trioeval.errors import CallError, Fault
 from trioeval.kernel import Calls, Event, Lanes, LaneSpec
 from trioeval.testing import run_virtual
@@ -124,7 +124,7 @@ def dataset(
         settings=ColumnsSettings(columns=(), **{"shutdown": NO_SHUTDOWN, **more}),
         graph=graph,
         makings=[
-            Making(
+            ProducerSetup(
                 maker=col.maker,
                 kind=col.kind,
                 digest=f"digest of {col.producer.name}",
@@ -216,7 +216,7 @@ class Provider:
         return [row for _, row in self.starts]
 
 
-def mishap(message: str = "503") -> CallError:
+def transient(message: str = "503") -> CallError:
     return CallError(Fault.TRANSIENT, message)
 
 

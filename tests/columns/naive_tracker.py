@@ -6,7 +6,7 @@ import attrs
 
 from trioeval.columns.graph import FINISH, PREPARE, ColumnGraph, Grouping, MakeJob
 from trioeval.columns.groups import OpenGroup, OpenGroups
-from trioeval.columns.makers.base import Order
+from trioeval.columns.makers.base import JobOrder
 
 
 @attrs.frozen
@@ -47,7 +47,7 @@ class Tracker:
         named = {order.job: index for index, order in self.groups.orders.items()}
         if job in named and self.of(job.group).is_begun(job):
             self.groups.set_aside(named[job]).aside.clear()
-        self.groups.start(self.groups.orders[named[job]] if job in named else Order(job))
+        self.groups.start(self.groups.orders[named[job]] if job in named else JobOrder(job))
 
     def complete(self, job: MakeJob) -> Change:
         self.groups.complete(job)

@@ -129,7 +129,7 @@ def test_a_run_that_is_refused_lets_go_of_the_folders_that_it_has_opened(
     monkeypatch.chdir(tmp_path)
 
     async def main() -> None:
-        with pytest.raises(PlanError, match="the tasks start jobs on") as caught:
+        with pytest.raises(PlanError, match="the tasks need the lanes") as caught:
             await run_suite(suite_in(tmp_path, "made"), emit=nobody, lanes=Lanes([]))
         assert caught.value.__traceback__ is not None
         unlock_folder(lock_folder(tmp_path / "made"), tmp_path / "made")

@@ -8,7 +8,7 @@ from journalled import Model, Notes
 
 from trioeval import Reply, Request
 from trioeval.columns.makers.base import CellError
-from trioeval.columns.makers.conversations import Cells
+from trioeval.columns.makers.conversations import CellServices
 from trioeval.columns.makers.llm import EmbeddingMaker
 from trioeval.columns.model import (
     Asking,
@@ -34,7 +34,7 @@ class Embedder(Model):
         return Reply(output=[float(len(request.prompt)), 0.5], usage=reply.usage)
 
 
-def embedding(cells: Cells, text: str = "{{ problem }}", **more: Any) -> EmbeddingMaker:
+def embedding(cells: CellServices, text: str = "{{ problem }}", **more: Any) -> EmbeddingMaker:
     return EmbeddingMaker(EmbeddingColumn(name="vector", provider=0, text=text, **more), 2, cells)
 
 
@@ -78,7 +78,7 @@ def test_what_is_no_vector_fails_the_cell_and_is_not_given_again(said: Any) -> N
     pupil, notes = Pupil(lambda _: Reply(output=said)), Notes()
     error = made(embedding(cells_of(pupil, journal=notes)), {"problem": "a"}).value
     assert isinstance(error, CellError)
-    assert "model gave no vector" in str(error)
+    assert "model returned no vector" in str(error)
     assert len(notes.rejected) == len(pupil.requests) == 1
 
 
@@ -89,7 +89,7 @@ def test_a_wrong_name_and_a_failed_call_are_told() -> None:
         made(embedding(cells_of(pupil)), {"problem": "a"}).value,
     )
     assert isinstance(wrong, CellError)
-    assert "the text cannot be filled in" in str(wrong)
+    assert "the text cannot be rendered" in str(wrong)
     assert isinstance(failed, ProviderError)
 
 

@@ -47,7 +47,7 @@ from trioeval.grading import Assertion
 from trioeval.loading.load import load_suite, parse_suite
 from trioeval.suite.model import Test
 
-_OWN = 'an object such as {"id": "openai:chat:gpt-4.1-mini"} is a provider of its own'
+_OWN = 'an object such as {"id": "openai:chat:gpt-4.1-mini"} defines a separate provider'
 
 
 @pytest.fixture
@@ -387,7 +387,7 @@ def test_a_dataset_without_models_needs_no_providers(folder: Path) -> None:
     """Neither in the task nor at the top; other tasks do."""
     tasks: list[dict[str, Any]] = [{"id": "d", "type": "columns", "rows": 1, "columns": [A]}]
     assert parse_suite({"tasks": tasks}, directory=folder).tasks[0].suite.providers == ()
-    with pytest.raises(SuiteError, match="there are no providers"):
+    with pytest.raises(SuiteError, match="the suite has no providers"):
         parse_suite({"tasks": [*tasks, {"type": "prompt_eval"}]}, directory=folder)
 
 
@@ -421,7 +421,7 @@ def test_paths_of_a_file_that_is_laid_over_another_stay_its_own(folder: Path) ->
     ("entry", "said"),
     [
         ({"columns": None}, '"columns" is missing'),
-        ({"columns": []}, "columns: there are no columns"),
+        ({"columns": []}, "columns: no columns are given"),
         ({"columns": {}}, "columns: must be a list of columns, got an object"),
         ({"columns": ["a"]}, 'columns[0]: must be an object, got the text "a"'),
         ({"rows": None}, '"rows" is missing'),
@@ -442,8 +442,8 @@ def test_paths_of_a_file_that_is_laid_over_another_stay_its_own(folder: Path) ->
         ),
         ({"shutdown": {"rate": 1}}, 'shutdown.rate: "rate" is not a key here'),
         ({"rws": 5}, 'rws: "rws" is not a key here'),
-        ({"tests": []}, "tests: tests belongs to tasks of type prompt_eval"),
-        ({"workers": 1}, "workers: workers belongs to tasks of type question_eval"),
+        ({"tests": []}, "tests: tests is a key of tasks of type prompt_eval"),
+        ({"workers": 1}, "workers: workers is a key of tasks of type question_eval"),
         ({"lanes": {}}, 'lanes: "lanes" is not a key here'),
         (
             {"groupSize": 1, "group_size": 2},
@@ -456,7 +456,7 @@ def test_paths_of_a_file_that_is_laid_over_another_stay_its_own(folder: Path) ->
         ),
         (
             {"processors": [{"stage": "afterBatch"}]},
-            "processors[0]: neither of target and dropColumns is given",
+            "processors[0]: neither target nor dropColumns is given",
         ),
         (
             {"processors": [{"stage": "afterBatch", "target": "clean"}]},
@@ -464,11 +464,11 @@ def test_paths_of_a_file_that_is_laid_over_another_stay_its_own(folder: Path) ->
         ),
         (
             {"processors": [{"stage": "afterBatch", "dropColumns": ["b*"]}]},
-            'processors[0].dropColumns[0]: "b*" means no column',
+            'processors[0].dropColumns[0]: "b*" matches no column',
         ),
         (
             {"processors": [{"stage": "beforeBatch", "dropColumns": ["a"]}]},
-            "processors[0].stage: no column can be left out before the others are made",
+            "processors[0].stage: no column can be dropped before the other columns are made",
         ),
         (
             {
@@ -480,13 +480,13 @@ def test_paths_of_a_file_that_is_laid_over_another_stay_its_own(folder: Path) ->
                     }
                 ]
             },
-            "processors[0].onError: after generation there is no group to drop",
+            "processors[0].onError: a group cannot be dropped after generation",
         ),
         (
             {"processors": [{"stage": "afterBatch", "dropColumns": ["*"]}]},
             "columns: no column is kept",
         ),
-        ({"id": "a/b"}, 'id: "a/b" cannot be the name of a folder'),
+        ({"id": "a/b"}, 'id: "a/b" is not a valid name of a folder'),
     ],
 )
 def test_what_an_entry_cannot_say_is_told(folder: Path, entry: dict[str, Any], said: str) -> None:
@@ -511,7 +511,7 @@ def test_datasets_do_not_share_a_folder(folder: Path) -> None:
     with pytest.raises(SuiteError) as caught:
         parse_suite({"tasks": tasks}, directory=folder)
     told = [(one.path, one.message.partition(" folder ")[0]) for one in caught.value.problems]
-    assert told == [(f"$.tasks[{place}].outputDir", "$.tasks[0] has the") for place in (1, 2)]
+    assert told == [(f"$.tasks[{place}].outputDir", "$.tasks[0] uses the") for place in (1, 2)]
 
 
 def test_wrong_providers_are_told_where_they_stand(folder: Path) -> None:
@@ -528,7 +528,7 @@ def test_wrong_providers_are_told_where_they_stand(folder: Path) -> None:
     assert said == [
         '$.providers[0].dely: "dely" is not a key here | did you mean "delay"?',
         'columns[2].provider.lable: "lable" is not a key here | did you mean "label"?',
-        f'columns[3].provider: there is no provider "writr" | known are wrong; {_OWN}',
+        f'columns[3].provider: unknown provider "writr" | known are wrong; {_OWN}',
         "columns[4].provider: must be a provider: its label or id, or an object, got 5",
     ]
 
@@ -547,5 +547,5 @@ def test_a_side_effect_that_is_a_column_is_told(folder: Path) -> None:
     (warning,) = suite.warnings
     assert (warning.path, warning.message) == (
         "$.tasks[0].columns[1]",
-        '"a" is a column already: the side effect of this name is not kept',
+        '"a" is also a column: this side effect is not kept',
     )

@@ -63,7 +63,7 @@ def test_a_row_that_cannot_be_made_says_why_and_the_others_are_made() -> None:
     order = group_order([{"a": "3"}, {"a": "x"}, {"b": 1}], start=4)
     assert column_of(made_by(template("{{ a }}", "int"), order), "x") == [
         3,
-        '"x" is no whole number',
+        '"x" is not a whole number',
         "{{ a }} is not defined; the row has b",
     ]
 
@@ -141,10 +141,10 @@ def test_a_value_is_taken_as_the_type_that_it_fits(given: Any, wanted: Any, valu
 @pytest.mark.parametrize(
     ("given", "wanted", "message"),
     [
-        (3.5, "int", "3.5 is no whole number"),
-        (True, "int", "true is no whole number"),
-        (True, "float", "true is no number"),
-        ([1], "float", "[1] is no number"),
+        (3.5, "int", "3.5 is not a whole number"),
+        (True, "int", "true is not a whole number"),
+        (True, "float", "true is not a number"),
+        ([1], "float", "[1] is not a number"),
         (1, "bool", "1 is neither true nor false"),
     ],
 )
@@ -186,9 +186,9 @@ def test_a_dotted_name_is_that_of_a_column_first() -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("q", 'there is no "q"; known are a'),
-        ("a.bb", 'there is no "bb" in "a"; did you mean "b"?'),
-        ("a.b.c", '"a.b" is 2, and has no "c"'),
+        ("q", 'column "q" does not exist; known are a'),
+        ("a.bb", 'member "bb" does not exist in "a"; did you mean "b"?'),
+        ("a.b.c", '"a.b" is 2, which has no member "c"'),
     ],
 )
 def test_a_dotted_name_that_is_not_there_says_what_is(name: str, message: str) -> None:
@@ -235,7 +235,7 @@ def test_python_runs_for_many_rows_in_a_few_calls(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_what_python_gives_has_to_fit_its_type_and_be_json(tmp_path: Path) -> None:
     rows = [{"a": "3"}, {"a": "4.5"}]
-    assert python(tmp_path, "float(a)", rows, "int") == [3, "4.5 is no whole number"]
+    assert python(tmp_path, "float(a)", rows, "int") == [3, "4.5 is not a whole number"]
     [told, _] = python(tmp_path, "{a}", rows)
     assert told == "TypeError: Object of type set is not JSON serializable"
 

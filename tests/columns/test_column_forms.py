@@ -36,20 +36,21 @@ SCORE: dict[str, Any] = {"name": "s", "description": "d", "options": {"1": "bad"
 VECTOR: dict[str, Any] = {"name": "x", "type": "embedding", "provider": "writer", "text": "t"}
 MADE: dict[str, Any] = {"name": "x", "type": "python", "target": "file://gen.py:make"}
 CHECK: dict[str, Any] = {"name": "x", "type": "validation", "target": "a"}
-_NO_TYPE = "is not valid under any of the schemas listed in the 'anyOf' keyword"
-OUTSIDE = "a validation asks nobody; make a column of type judge or python, and look at that"
+OUTSIDE = (
+    "a validation makes no calls; make a column of type judge or python, and validate that column"
+)
 
 
 @pytest.mark.parametrize(
     ("entry", "said"),
     [
         ({"name": "x"}, ': "type" is missing'),
-        ({"name": "x", "type": "sampled"}, '.type: the text "sampled" is not a type of columns'),
-        ({"name": "x", "type": ["llm"]}, ".type: a list is not a type of columns"),
+        ({"name": "x", "type": "sampled"}, '.type: the text "sampled" is not a column type'),
+        ({"name": "x", "type": ["llm"]}, ".type: a list is not a column type"),
         ({**CATEGORY, "sampler": None}, ': "sampler" is missing'),
         (
             {**CATEGORY, "sampler": "poisson"},
-            '.sampler: the text "poisson" is not a kind of samplers',
+            '.sampler: the text "poisson" is not a sampler',
         ),
         ({**CATEGORY, "low": 1}, '.low: "low" is not a key here'),
         ({**CATEGORY, "outputs": ["x"]}, '.outputs: "outputs" is not a key here'),
@@ -57,11 +58,11 @@ OUTSIDE = "a validation asks nobody; make a column of type judge or python, and 
         ({**CATEGORY, "name": 5}, ".name: must be text, got 5"),
         (
             {**CATEGORY, "name": "x y"},
-            '.name: "x y" is no name of a column: templates cannot use it as a variable',
+            '.name: "x y" is not a valid column name: templates cannot use it as a variable',
         ),
         (
             {**CATEGORY, "name": "in"},
-            '.name: "in" is no name of a column: templates cannot use it as a variable',
+            '.name: "in" is not a valid column name: templates cannot use it as a variable',
         ),
         ({**CATEGORY, "keep": "no"}, '.keep: must be true or false, got the text "no"'),
         ({**CATEGORY, "requires": "a"}, '.requires: must be a list of names, got the text "a"'),
@@ -76,33 +77,33 @@ OUTSIDE = "a validation asks nobody; make a column of type judge or python, and 
         ),
         (
             {**CATEGORY, "skip": {"value": "1"}},
-            '.skip.value: must be of the type of x, int, got the text "1"',
+            '.skip.value: must be a value of the type of x, int, got the text "1"',
         ),
         ({**CATEGORY, "dropWhen": 5}, ".dropWhen: must be text, got 5"),
-        ({**CATEGORY, "values": []}, ".values: there are no values"),
+        ({**CATEGORY, "values": []}, ".values: no values are given"),
         ({**CATEGORY, "values": "a"}, '.values: must be a list, got the text "a"'),
-        ({**CATEGORY, "weights": [1, 2]}, ".weights: there are 2 weights for 1 values"),
-        ({**CATEGORY, "weights": []}, ".weights: there are 0 weights for 1 values"),
+        ({**CATEGORY, "weights": [1, 2]}, ".weights: 2 weights for 1 value"),
+        ({**CATEGORY, "weights": []}, ".weights: 0 weights for 1 value"),
         ({**CATEGORY, "weights": [0]}, ".weights: all weights are 0"),
         (
             {**CATEGORY, "values": [1, 2], "weights": [1e308, 1e308]},
-            ".weights: the weights add up to too much",
+            ".weights: the sum of the weights is too large",
         ),
         (
             {**UNIFORM, "low": -1.7e308, "high": 1.7e308},
-            ".low: a number as far away as -1.7e+308 cannot be told",
+            ".low: -1.7e+308 is too far from 0 to be represented",
         ),
         ({**UNIFORM, "decimals": 400}, ".decimals: must be at most 100, got 400"),
         (
             {**UNIFORM, "high": 1e30, "decimals": 0},
-            ".high: a number as far away as 1e+30 cannot be told",
+            ".high: 1e+30 is too far from 0 to be represented",
         ),
         (
             {**GAUSSIAN, "mean": 1e308, "deviation": 1e307},
-            ".mean: a number as far away as 1e+307 cannot be told",
+            ".mean: 1e+307 is too far from 0 to be represented",
         ),
         ({**CATEGORY, "weights": [-1]}, ".weights[0]: must be at least 0, got -1"),
-        ({**UNIFORM, "low": 2}, ".low: low is 2, and high is 1"),
+        ({**UNIFORM, "low": 2}, ".low: low is 2, above high, 1"),
         ({**UNIFORM, "low": None}, ".low: must be a number, got null"),
         ({**UNIFORM, "decimals": -1}, ".decimals: must be at least 0, got -1"),
         (
@@ -110,49 +111,49 @@ OUTSIDE = "a validation asks nobody; make a column of type judge or python, and 
             ".decimals: no number with 0 decimals is between 0.2 and 0.9",
         ),
         ({**GAUSSIAN, "deviation": 0}, ".deviation: must be more than 0, got 0"),
-        ({**GAUSSIAN, "low": 1, "high": 0}, ".low: low is 1, and high is 0"),
-        ({**GAUSSIAN, "low": 9}, ".low: hardly a number is at least 9 with mean 0"),
-        ({**GAUSSIAN, "high": -9}, ".high: hardly a number is at most -9 with mean 0"),
+        ({**GAUSSIAN, "low": 1, "high": 0}, ".low: low is 1, above high, 0"),
+        ({**GAUSSIAN, "low": 9}, ".low: almost no number is at least 9 with mean 0"),
+        ({**GAUSSIAN, "high": -9}, ".high: almost no number is at most -9 with mean 0"),
         (
             {**GAUSSIAN, "low": 0.2, "high": 0.9, "decimals": 0},
             ".decimals: no number with 0 decimals is between 0.2 and 0.9",
         ),
         (
             {**DATE, "start": "yesterday"},
-            '.start: must be a date or an instant in ISO 8601, got the text "yesterday"',
+            '.start: must be a date or a date and time in ISO 8601, got the text "yesterday"',
         ),
         ({**DATE, "end": "2026-01-01"}, '.end: end is "2026-01-01", before start, "2026-01-02"'),
-        ({**DATE, "end": "2026-02-01T00:00Z"}, ".end: one of start and end has a zone"),
+        ({**DATE, "end": "2026-02-01T00:00Z"}, ".end: only one of start and end has a time zone"),
         (
             {**DATE, "unit": "week"},
             '.unit: must be second, minute, hour or day, got the text "week"',
         ),
         ({**DATE, "format": ""}, ".format: must not be empty"),
-        ({**KIND, "values": {"apples": [], "trains": [1]}}, ".values.apples: there are no values"),
-        ({**KIND, "values": {}}, ".values: there are no values"),
-        ({**KIND, "values": {"apples": [1]}}, '.values: there are no values for "trains"'),
+        ({**KIND, "values": {"apples": [], "trains": [1]}}, ".values.apples: no values are given"),
+        ({**KIND, "values": {}}, ".values: no values are given"),
+        ({**KIND, "values": {"apples": [1]}}, '.values: no values are given for "trains"'),
         (
             {**KIND, "values": {**KIND["values"], "train": [1]}},
-            '.values.train: "train" is no value of topic',
+            '.values.train: "train" is not a value of topic',
         ),
-        ({**KIND, "category": "topics"}, '.category: there is no column "topics"'),
+        ({**KIND, "category": "topics"}, '.category: unknown column "topics" in column "x"'),
         (
             {**KIND, "category": "topic.x"},
-            '.category: "topic.x" is no name of a column: templates cannot use it as a variable',
+            '.category: "topic.x" is not a valid column name: templates cannot use it as a variable',
         ),
-        ({**SEED, "file": None}, ": neither of file and fromTask is given"),
-        ({**SEED, "file": "peple.csv"}, '.file: there is no file "peple.csv"'),
-        ({**SEED, "file": "ask.txt"}, '.file: "ask.txt" is no file of seeds'),
+        ({**SEED, "file": None}, ": neither file nor fromTask is given"),
+        ({**SEED, "file": "peple.csv"}, '.file: file not found: "peple.csv"'),
+        ({**SEED, "file": "ask.txt"}, '.file: "ask.txt" is not a seed file'),
         ({**SEED, "columns": None}, ': "columns" is missing'),
-        ({**SEED, "columns": []}, ".columns: there are no columns"),
+        ({**SEED, "columns": []}, ".columns: no columns are given"),
         (
             {**SEED, "columns": "name"},
             '.columns: must be a list of columns, or an object, got the text "name"',
         ),
-        ({**SEED, "columns": ["x", "x"]}, '.columns[1]: "x" stands twice'),
+        ({**SEED, "columns": ["x", "x"]}, '.columns[1]: "x" is listed twice'),
         (
             {**SEED, "columns": {"x y": "name"}},
-            '.columns["x y"]: "x y" is no name of a column: templates cannot use it as a variable',
+            '.columns["x y"]: "x y" is not a valid column name: templates cannot use it as a variable',
         ),
         ({**SEED, "columns": {"x": 5}}, ".columns.x: must be text, got 5"),
         ({**SEED, "order": "random"}, '.order: must be ordered or shuffled, got the text "random"'),
@@ -160,9 +161,9 @@ OUTSIDE = "a validation asks nobody; make a column of type judge or python, and 
         ({**SEED, "name": "x"}, '.name: "name" is not a key here'),
         (
             {**SEED, "dropWhen": "name == a"},
-            ".dropWhen: what is made from nothing comes first, and a later",
+            ".dropWhen: this column is made first, but needs a, made later",
         ),
-        ({**TEMPLATE, "template": None}, ": neither of template and python is given"),
+        ({**TEMPLATE, "template": None}, ": neither template nor python is given"),
         ({**TEMPLATE, "python": "1"}, ": both template and python are given"),
         (
             {**TEMPLATE, "as": "number"},
@@ -176,7 +177,7 @@ OUTSIDE = "a validation asks nobody; make a column of type judge or python, and 
             {**LLM, "name": "x", "prompt": " "},
             '.prompt: must be the text of a prompt, or a list of messages, got the text " "',
         ),
-        ({**LLM, "name": "x", "prompt": "file://none.txt"}, '.prompt: there is no file "none.txt"'),
+        ({**LLM, "name": "x", "prompt": "file://none.txt"}, '.prompt: file not found: "none.txt"'),
         ({**LLM, "name": "x", "restarts": -1}, ".restarts: must be at least 0, got -1"),
         ({**LLM, "name": "x", "config": 5}, ".config: must be an object, got 5"),
         ({**LLM, "name": "x", "schema": "text"}, '.schema: must be an object, got the text "text"'),
@@ -186,21 +187,21 @@ OUTSIDE = "a validation asks nobody; make a column of type judge or python, and 
         ),
         (
             {**LLM, "name": "x", "schema": {"type": "text"}},
-            f'.schema: the schema is not valid: "text" {_NO_TYPE}',
+            '.schema.type: "text" is not a JSON Schema type',
         ),
         (
             {**LLM, "name": "x", "trace": "a b"},
-            '.trace: "a b" is no name of a column: templates cannot use it as a variable',
+            '.trace: "a b" is not a valid column name: templates cannot use it as a variable',
         ),
         ({**JUDGE}, ': "scores" is missing'),
-        ({**JUDGE, "scores": []}, ".scores: there are no scores"),
+        ({**JUDGE, "scores": []}, ".scores: no scores are given"),
         (
             {**JUDGE, "scores": [{**SCORE, "options": {}}]},
-            ".scores[0].options: there are no options",
+            ".scores[0].options: no options are given",
         ),
         (
             {**JUDGE, "scores": [{**SCORE, "options": {"1": "bad", "1.0": "worse"}}]},
-            '.scores[0].options["1.0"]: means the same as "1"',
+            '.scores[0].options["1.0"]: is the same score as "1"',
         ),
         (
             {**JUDGE, "scores": [{**SCORE, "options": {"1": 1}}]},
@@ -208,7 +209,7 @@ OUTSIDE = "a validation asks nobody; make a column of type judge or python, and 
         ),
         (
             {**JUDGE, "scores": [SCORE, SCORE]},
-            '.scores[1].name: another score has the name "s" as well',
+            '.scores[1].name: another score is also named "s"',
         ),
         ({**VECTOR, "text": ""}, ".text: must not be empty"),
         (
@@ -217,31 +218,31 @@ OUTSIDE = "a validation asks nobody; make a column of type judge or python, and 
         ),
         (
             {**MADE, "target": "file://gen.py:mke"},
-            '.target: there is no function "mke" in "gen.py"',
+            '.target: function "mke" not found in "gen.py"',
         ),
         ({**MADE, "scope": "row"}, '.scope: must be cell, full or scratch, got the text "row"'),
-        ({**MADE, "ordered": True}, ".ordered: cells are made in no order"),
+        ({**MADE, "ordered": True}, ".ordered: cells are made in any order"),
         (
             {**MADE, "scope": "scratch", "requires": ["a"]},
-            ".requires: what is made from scratch looks at no other column",
+            '.requires: a column of scope "scratch" cannot use other columns',
         ),
         (
             {**MADE, "scope": "scratch", "skip": {"when": "a > 1"}},
-            ".skip: what is made from scratch looks at no other column",
+            '.skip: a column of scope "scratch" cannot use other columns',
         ),
         (
             {**MADE, "scope": "scratch", "dropWhen": "x > a"},
-            ".dropWhen: what is made from nothing comes first, and a later",
+            ".dropWhen: this column is made first, but needs a, made later",
         ),
-        ({**MADE, "outputs": ["y"]}, '.outputs: "x", the name of the column, is not among them'),
-        ({**MADE, "outputs": ["x", "x"]}, '.outputs[1]: "x" stands twice'),
-        ({**MADE, "extras": ["x"]}, '.extras[0]: "x" is one of its outputs'),
-        ({**MADE, "as": "number"}, '.as: the text "number" is not a type of columns'),
-        ({**MADE, "as": {"x": ["int"]}}, ".as.x: a list is not a type of columns"),
-        ({**MADE, "as": {"y": "int"}}, '.as.y: it makes no column "y"'),
+        ({**MADE, "outputs": ["y"]}, '.outputs: "x", the name of the column, is not in outputs'),
+        ({**MADE, "outputs": ["x", "x"]}, '.outputs[1]: "x" is listed twice'),
+        ({**MADE, "extras": ["x"]}, '.extras[0]: "x" is already one of its outputs'),
+        ({**MADE, "as": "number"}, '.as: the text "number" is not a column type'),
+        ({**MADE, "as": {"x": ["int"]}}, ".as.x: a list is not a column type"),
+        ({**MADE, "as": {"y": "int"}}, '.as.y: it makes no column named "y"'),
         ({**MADE, "timeout": 0}, ".timeout: must be more than 0, got 0"),
         ({**CHECK}, ': "assert" is missing'),
-        ({**CHECK, "assert": []}, ".assert: there are no assertions"),
+        ({**CHECK, "assert": []}, ".assert: no assertions are given"),
         (
             {**CHECK, "assert": [{"type": "contians"}]},
             '.assert[0].type: "contians" is not an assertion type',
@@ -257,13 +258,13 @@ def test_what_a_column_cannot_say_is_told(folder: Path, entry: dict[str, Any], s
 @pytest.mark.parametrize(
     ("assertion", "said"),
     [
-        ({"type": "llm-rubric", "value": "x"}, ".type: llm-rubric asks a model or runs code"),
-        ({"type": "not-similar", "value": "x"}, ".type: not-similar asks a model or runs code"),
-        ({"type": "python", "value": "True"}, ".type: python asks a model or runs code"),
+        ({"type": "llm-rubric", "value": "x"}, ".type: llm-rubric calls a model or runs code"),
+        ({"type": "not-similar", "value": "x"}, ".type: not-similar calls a model or runs code"),
+        ({"type": "python", "value": "True"}, ".type: python calls a model or runs code"),
         ({"type": "select-best", "value": "x"}, ".type: select-best compares rows"),
         (
             {"type": "contains", "value": "file://gen.py:make"},
-            ".value: a program would compute the value",
+            ".value: the value would be computed by a program",
         ),
         (
             {"type": "contains", "value": "x", "transform": "output.x"},
@@ -274,7 +275,7 @@ def test_what_a_column_cannot_say_is_told(folder: Path, entry: dict[str, Any], s
                 "type": "assert-set",
                 "assert": [{"type": "is-json"}, {"type": "webhook", "value": "http://x"}],
             },
-            ".assert[1].type: webhook asks a model or runs code",
+            ".assert[1].type: webhook calls a model or runs code",
         ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -302,9 +303,11 @@ def test_a_validation_asks_nobody(folder: Path, assertion: dict[str, Any], said:
         ({**DATE, "start": "1.1.2026"}, 'for example "2026-01-31" or "2026-01-31T12:00"'),
         (
             {**SEED, "columns": None},
-            "write a list of those of the source, or an object with other names",
+            "list the columns of the source, or write an object to rename them",
         ),
         ({**KIND, "category": "topics"}, 'did you mean "topic"?'),
+        ({**LLM, "name": "x", "schema": {"type": "strnig"}}, 'did you mean "string"?'),
+        ({**LLM, "name": "x", "schema": {"type": ["null", "strnig"]}}, 'did you mean "string"?'),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -324,11 +327,11 @@ def test_everything_wrong_is_told_at_once(folder: Path) -> None:
         groupSize=0,
     ) == [
         "columns[0].restarts: must be at least 0, got -1",
-        'columns[0].prompt: there is no column "c"',
-        'columns[0].skip.when: there is no column "d"',
+        'columns[0].prompt: unknown column "c" in column "text"',
+        'columns[0].skip.when: unknown column "d" in column "text"',
         'columns[1].hihg: "hihg" is not a key here',
-        "columns[1].low: low is 5, and high is 1",
-        'columns[2].dropWhen: there is no column "e"',
+        "columns[1].low: low is 5, above high, 1",
+        'columns[2].dropWhen: unknown column "e" in column "x"',
         "groupSize: must be at least 1, got 0",
     ]
 

@@ -53,8 +53,10 @@ def test_co_02_a_cycle_is_told_with_its_path() -> None:
 def test_co_02_an_unknown_column_is_told_with_what_was_meant() -> None:
     made = [producer("problem"), producer("answer", "problm", "zzz", "problm")]
     assert ColumnGraph.mistakes(made) == [
-        GraphMistake(1, 'it needs column "problm", which nothing makes', 'did you mean "problem"?'),
-        GraphMistake(1, 'it needs column "zzz", which nothing makes'),
+        GraphMistake(
+            1, 'it needs column "problm", which does not exist', 'did you mean "problem"?'
+        ),
+        GraphMistake(1, 'it needs column "zzz", which does not exist'),
     ]
 
 
@@ -66,9 +68,9 @@ def test_co_02_two_makers_of_a_column_are_told() -> None:
         Producer(name="c", outputs=("c", "c")),
     ]
     assert ColumnGraph.mistakes(made) == [
-        GraphMistake(1, 'it makes column "trace", and so does "a"'),
-        GraphMistake(2, 'it makes column "a", and so does "a"'),
-        GraphMistake(3, 'it makes column "c" twice'),
+        GraphMistake(1, 'column "trace" is also made by "a"'),
+        GraphMistake(2, 'column "a" is also made by "a"'),
+        GraphMistake(3, 'column "c" is listed twice'),
     ]
 
 
@@ -83,11 +85,11 @@ def test_co_03_a_real_column_wins_over_a_side_effect_of_its_name() -> None:
 def test_what_a_scope_does_not_allow_is_a_mistake() -> None:
     made = [producer("a", ordered=True), producer("b", "b", "a", scope="scratch")]
     assert ColumnGraph.mistakes(made) == [
-        GraphMistake(0, "cells are made in no order", "leave out `ordered`"),
+        GraphMistake(0, "cells are made in any order", "leave out `ordered`"),
         GraphMistake(
             1,
-            'it is made from nothing, and needs column "a"',
-            'a producer of scope "full" may need columns',
+            'a producer of scope "scratch" cannot need column "a"',
+            'use scope "full"',
         ),
     ]
 
@@ -96,9 +98,9 @@ def test_all_mistakes_are_in_the_error() -> None:
     with pytest.raises(DatasetError) as caught:
         ColumnGraph.of([producer("apple", "b"), producer("b", "aple", "b2", ordered=True)])
     assert str(caught.value).splitlines() == [
-        "column 'b': cells are made in no order; leave out `ordered`",
-        'column \'b\': it needs column "aple", which nothing makes; did you mean "apple"?',
-        "column 'b': it needs column \"b2\", which nothing makes",
+        "column 'b': cells are made in any order; leave out `ordered`",
+        'column \'b\': it needs column "aple", which does not exist; did you mean "apple"?',
+        "column 'b': it needs column \"b2\", which does not exist",
     ]
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trioeval.columns.makers.base import CellError
-from trioeval.columns.makers.conversations import Cells
+from trioeval.columns.makers.conversations import CellServices
 from trioeval.columns.makers.llm import JudgeMaker, judging, schema_of
 from trioeval.columns.model import Asking, JudgeColumn, Score
 
@@ -20,7 +20,9 @@ TONE = Score(
 PROBLEM = {"problem": "Two apples?"}
 
 
-def judge(cells: Cells, prompt: str = "{{ problem }}", *scores: Score, **more: Any) -> JudgeMaker:
+def judge(
+    cells: CellServices, prompt: str = "{{ problem }}", *scores: Score, **more: Any
+) -> JudgeMaker:
     asking = Asking(provider=0, prompt=prompt, restarts=0, corrections=more.pop("corrections", 0))
     column = JudgeColumn(name="quality", asking=asking, scores=scores or (FIT,), **more)
     return JudgeMaker(column, 1, cells)
@@ -149,8 +151,8 @@ def test_a_score_that_is_no_option_is_none(said: Any) -> None:
 @pytest.mark.parametrize(
     ("said", "fault"),
     [
-        ("Five.", "it holds no JSON object with fit, tone"),
-        (says(fit=5), "it holds no JSON object with fit, tone"),
+        ("Five.", "it contains no JSON object with fit, tone"),
+        (says(fit=5), "it contains no JSON object with fit, tone"),
         ('{"fit": 5, "tone": "kind"}', 'fit must be an object with "score" and "reasoning", got 5'),
         (
             '{"fit": {"score": 5, "reasoning": 1}, "tone": {}}',
@@ -192,7 +194,7 @@ def test_a_wrong_verdict_is_corrected_in_the_same_conversation() -> None:
 def test_a_prompt_with_nothing_in_it_is_not_judged() -> None:
     pupil = Pupil(lambda _: says(fit=5))
     error = made(judge(cells_of(pupil)), {"problem": " "}).value
-    assert str(error) == "the prompt of the judge holds nothing to judge"
+    assert str(error) == "the judge's prompt contains nothing to judge"
     assert pupil.requests == []
 
 

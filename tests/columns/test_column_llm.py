@@ -87,7 +87,7 @@ def test_a_name_that_there_is_not_fails_the_cell() -> None:
     pupil = Pupil(lambda _: "x")
     error = made(writer(cells_of(pupil), "{{ q.fit }}"), {"q": {}}).value
     assert isinstance(error, CellError)
-    assert "the prompt cannot be filled in" in str(error)
+    assert "the prompt cannot be rendered" in str(error)
     assert pupil.requests == []
 
 
@@ -164,7 +164,7 @@ def test_a_prompt_that_is_other_json_stays_json() -> None:
 def test_messages_that_a_template_writes_wrong_are_told() -> None:
     error = made(writer(cells_of(saying("x")), '[{"role": "user", {{ x }}}]'), {"x": 1}).value
     assert isinstance(error, CellError)
-    assert "the prompt cannot be sent" in str(error)
+    assert "invalid prompt" in str(error)
 
 
 @pytest.mark.parametrize(
@@ -187,8 +187,8 @@ def test_a_cell_fails_for_good_when_no_reply_can_be_used() -> None:
     assert isinstance(outcome, Failed)
     assert isinstance(outcome.error, CellError)
     assert str(outcome.error) == (
-        "6 replies were got from model, and none can be used; the last one: "
-        'it holds no JSON; it begins "seven"'
+        "model returned 6 replies, none of which can be used; the last one: "
+        'it contains no JSON; it starts with "seven"'
     )
     assert model.requests == outcome.calls == 6
 
@@ -196,7 +196,7 @@ def test_a_cell_fails_for_good_when_no_reply_can_be_used() -> None:
 def test_a_reply_that_was_cut_off_says_so() -> None:
     pupil = Pupil(lambda _: Reply(output='{"n": ', finish_reason="length"))
     error = made(writer(cells_of(pupil), schema=SCHEMA, restarts=0), APPLES).value
-    assert "1 reply was got" in str(error)
+    assert "returned 1 reply, none of which can be used" in str(error)
     assert "raise max_tokens" in str(error)
 
 
@@ -294,7 +294,7 @@ def test_a_reply_that_is_cut_off_is_no_text_and_no_number(
     assert str(found.value["text"]) == whole
     pupil = Pupil(lambda _: Reply(output=begun, finish_reason="length"))
     error = made(writer(cells_of(pupil), schema=schema, restarts=0), APPLES).value
-    assert "it is not complete; it was cut off" in str(error)
+    assert "it is incomplete; it was cut off" in str(error)
 
 
 def test_long_data_is_data() -> None:
@@ -306,7 +306,7 @@ def test_long_data_is_data() -> None:
     }
     in_prose = f"Here: {json.dumps({'n': said})}"
     error = made(writer(cells_of(saying(in_prose)), schema=SCHEMA, restarts=0), APPLES).value
-    assert f"it has {len(in_prose):,} characters, and is no JSON" in str(error)
+    assert f"it has {len(in_prose):,} characters; JSON is only read" in str(error)
 
 
 def test_a_service_that_takes_schemas_is_asked_for_one() -> None:

@@ -23,7 +23,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 _NO_CONDITION = "Expected an expression, got 'end of statement block'"
-_BARE = "write it as between the braces of a template, without them"
+_BARE = "write only the text between the braces of a template"
 MADE: dict[str, Any] = {"name": "x", "type": "python", "target": "file://gen.py:make"}
 CHECK: dict[str, Any] = {"name": "x", "type": "validation", "target": "a"}
 VECTOR: dict[str, Any] = {"name": "x", "type": "embedding", "provider": "writer", "text": "t"}
@@ -68,14 +68,14 @@ def test_co_02_an_unknown_column_is_told_where_it_is_named(
 ) -> None:
     """With the one that was probably meant."""
     assert hinted(folder, A, B, entry) == [
-        f'columns[2].{at}: there is no column "aa" | did you mean "a"?'
+        f'columns[2].{at}: unknown column "aa" in column "x" | did you mean "a"?'
     ]
 
 
 def test_co_02_a_condition_on_new_values_may_mean_its_own_column(folder: Path) -> None:
     entry = {**LLM, "name": "text", "prompt": "x", "dropWhen": "txt | length < 3"}
     assert hinted(folder, A, entry) == [
-        'columns[1].dropWhen: there is no column "txt" | did you mean "text"?'
+        'columns[1].dropWhen: unknown column "txt" in column "text" | did you mean "text"?'
     ]
 
 
@@ -106,10 +106,10 @@ def test_co_02_a_circle_is_told_beside_other_mistakes(folder: Path) -> None:
         template("p", "1"),
         {**A, "low": 10},
     ) == [
-        'columns[0].template: there is no column "nothing"',
+        'columns[0].template: unknown column "nothing" in column "p"',
         "columns[0]: columns depend on each other in a circle: p → q → p",
-        'columns[2].name: columns[0] makes the column "p" as well',
-        "columns[3].low: low is 10, and high is 9",
+        'columns[2].name: columns[0] also makes the column "p"',
+        "columns[3].low: low is 10, above high, 9",
     ]
 
 
@@ -122,10 +122,10 @@ def test_co_02_two_side_effects_of_one_name_are_told(folder: Path) -> None:
         {**MADE, "outputs": ["x", "a"], "extras": ["z", "why"]},
         {"type": "seed", "file": "people.csv", "columns": {"x": "name", "z": "age"}},
     ) == [
-        'columns[1].trace: columns[1] makes the side-effect column "why" as well',
-        'columns[2].outputs[1]: columns[0] makes the column "a" as well',
-        'columns[2].extras[1]: columns[1] makes the side-effect column "why" as well',
-        'columns[3].columns.x: columns[2] makes the column "x" as well',
+        'columns[1].trace: columns[1] also makes the side-effect column "why"',
+        'columns[2].outputs[1]: columns[0] also makes the column "a"',
+        'columns[2].extras[1]: columns[1] also makes the side-effect column "why"',
+        'columns[3].columns.x: columns[2] also makes the column "x"',
     ]
 
 
@@ -157,7 +157,7 @@ def test_co_32_an_unknown_name_of_a_condition_is_told(folder: Path) -> None:
         for place, text in enumerate(conditions)
     ]
     assert hinted(folder, A, B, *entries) == [
-        'columns[2].skip.when: there is no column "bb" | did you mean "b"?',
+        'columns[2].skip.when: unknown column "bb" in column "x0" | did you mean "b"?',
         "columns[3].skip.when: not an expression: unexpected 'end of print statement'",
         f'columns[4].skip.when: "{{{{ a }}}}" is a template, not an expression; {_BARE}',
         "columns[5].skip.when: not an expression: No filter named 'nonsense'.",
@@ -215,7 +215,7 @@ def test_a_column_does_not_look_at_itself(folder: Path) -> None:
     for at, entry in told.items():
         name = "x" if at == "prompt" else "t"
         assert hinted(folder, A, entry) == [
-            f'columns[1].{at}: "{name}" is what is made here, and is not there yet | name another column'
+            f'columns[1].{at}: "{name}" is made here, and has no value yet | use another column'
         ]
     entry = {**x, "requires": ["x", "a"], "dropWhen": "x == t or a == 1"}
     assert column_of(folder, A, entry).requires == ("a",)

@@ -46,16 +46,16 @@ def test_co_60_co_61_rows_may_be_left_out_and_nothing_else(numbers: list[int]) -
     ("given_back", "message"),
     [
         (answer(2, 7), "f: it added row 7"),
-        (answer(3, 2), "f: it changed the order of rows: row 2 stands behind row 3"),
-        (answer(2, 2), "f: it gave row 2 twice"),
+        (answer(3, 2), "f: it changed the order of rows: row 2 comes after row 3"),
+        (answer(2, 2), "f: it returned row 2 twice"),
         (None, "f must return a list of rows and a list of their numbers, got null"),
         ([[], [], []], "f must return a list of rows and a list of their numbers, got a list"),
-        ([[{}], []], "f must return a number for each row, got 1 rows and 0 numbers"),
-        ([[{}], ["2"]], 'f: the number of a row is the text "2"'),
-        ([[{}], [True]], "f: the number of a row is true"),
+        ([[{}], []], "f must return a number for each row, got 1 row and 0 numbers"),
+        ([[{}], ["2"]], 'f: a row number must be a whole number, got the text "2"'),
+        ([[{}], [True]], "f: a row number must be a whole number, got true"),
         ([[1], [2]], "f: row 2 must be an object, got 1"),
-        ([[{"a": 1}], [2]], 'f: row 2 lacks the column "b"'),
-        ([[{"a": 1, "b": 2, "d": 1, "c": 3}], [2]], 'f: row 2 has the new column "c", "d"'),
+        ([[{"a": 1}], [2]], 'f: row 2 has no column "b"'),
+        ([[{"a": 1, "b": 2, "d": 1, "c": 3}], [2]], 'f: row 2 has an additional column "c", "d"'),
     ],
 )
 def test_what_a_processor_may_not_give_back_is_refused(given_back: Any, message: str) -> None:

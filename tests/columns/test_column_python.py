@@ -148,7 +148,7 @@ def test_a_full_function_gets_rows_and_their_numbers(tmp_path: Path) -> None:
 @slow
 def test_co_22_a_full_function_must_return_a_member_for_each_row(tmp_path: Path) -> None:
     with pytest.raises(
-        CellError, match=r"gen\.py:few must return a member for each of 2 rows, got 1"
+        CellError, match=r"gen\.py:few must return one member for each of 2 rows, got 1"
     ):
         group(tmp_path, "few", group_order([{"a": 1}, {"a": 2}]), scope="full")
 
@@ -163,8 +163,8 @@ def test_co_24_a_scratch_function_gets_the_first_row_and_how_many(tmp_path: Path
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        ("one", r"gen\.py:one must return a list with a member for each row, got 1"),
-        ("more", r"gen\.py:more must return a member for each of 2 rows, got 3"),
+        ("one", r"gen\.py:one must return a list with one member per row, got 1"),
+        ("more", r"gen\.py:more must return one member for each of 2 rows, got 3"),
     ],
 )
 def test_co_23_a_scratch_function_must_return_as_many_as_are_wanted(
@@ -256,12 +256,12 @@ PAIR = PythonColumn(name="x", outputs=("x", "y"), extras=("z",), target="file://
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ([1, 2], 'gen.py:f must give an object with "x", "y" for row 3, got a list'),
-        ({"x": 1}, 'gen.py:f gave no "y" for row 3; it gave "x"'),
-        ({}, 'gen.py:f gave no "x", "y" for row 3; it gave nothing'),
+        ([1, 2], 'gen.py:f must return an object with "x", "y" for row 3, got a list'),
+        ({"x": 1}, 'gen.py:f did not return "y" for row 3; it returned "x"'),
+        ({}, 'gen.py:f did not return "x", "y" for row 3; it returned nothing'),
         (
             {"x": 1, "y": 2, "zz": 3},
-            'gen.py:f gave "zz" for row 3, which it does not make; did you mean "z"?',
+            'gen.py:f returned "zz" for row 3, which are not its columns; did you mean "z"?',
         ),
     ],
 )

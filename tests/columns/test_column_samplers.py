@@ -248,21 +248,24 @@ def test_a_subcategory_of_a_row_does_not_change_when_others_are_dropped() -> Non
     [
         (
             UniformSampler(low=0.01, high=0.04, decimals=1),
-            "there is no number with 1 decimals from 0.01 to 0.04",
+            "no number with 1 decimal is between 0.01 and 0.04",
         ),
-        (UniformSampler(low=2, high=1), "low must not be more than high, got 2 and 1"),
+        (UniformSampler(low=2, high=1), "low must not be above high, got 2 and 1"),
         (
             CategorySampler(values=("a",), weights=(0,)),
-            "one of the weights must be more than 0",
+            "at least one weight must be above 0",
         ),
-        (DatetimeSampler(start="soon", end="2026-01-01"), '"soon" is no time in ISO 8601'),
+        (
+            DatetimeSampler(start="soon", end="2026-01-01"),
+            '"soon" is not a date and time in ISO 8601',
+        ),
         (
             DatetimeSampler(start="2026-01-02", end="2026-01-01"),
-            'the end must not be before the start, got "2026-01-02" and "2026-01-01"',
+            'end must not be before start, got "2026-01-02" and "2026-01-01"',
         ),
         (
             DatetimeSampler(start="2026-01-02", end="2026-01-03T00:00Z"),
-            'both or none must have a zone, got "2026-01-02" and "2026-01-03T00:00Z"',
+            'start and end must both have a time zone, or neither, got "2026-01-02" and "2026-01-03T00:00Z"',
         ),
     ],
 )
@@ -276,6 +279,6 @@ def test_a_category_without_values_is_named_with_those_that_have_some() -> None:
     sampler = SubcategorySampler(category="c", values={"a": ("x",), "b": ("y",)})
     made = made_by(maker(sampler), group_order([{"c": "z"}, {"c": "a"}], start=4))
     assert column_of(made, "x") == [
-        'the column "c" is "z", for which there are no values; known are "a", "b"',
+        'column "c" is "z", for which no values are given; values are given for "a", "b"',
         "x",
     ]

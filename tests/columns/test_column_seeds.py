@@ -277,32 +277,29 @@ def test_a_file_that_has_changed_is_not_read_on(tmp_path: Path) -> None:
         (
             "s.txt",
             "x",
-            (
-                's.txt: …: "s.txt" is no table that can be read\n'
-                "  write a .csv, .jsonl or .parquet file"
-            ),
+            ('s.txt: …: "s.txt" is not a supported table\n  use a .csv, .jsonl or .parquet file'),
         ),
-        ("s.csv", "", "s.csv: …: is empty\n  its first line names the columns"),
+        ("s.csv", "", "s.csv: …: is empty\n  its first line must name the columns"),
         ("s.csv", "name,age\n\n", "s.csv: …: has no rows"),
         ("s.jsonl", "\n", "s.jsonl: …: has no rows"),
         (
             "s.csv",
             "nam,age,age\nx,1,2\n",
             (
-                's.csv:1:1: …: there is no column "name"\n  did you mean "nam"?\n'
-                's.csv:1:1: …: there are 2 columns "age"\n  give them other names'
+                's.csv:1:1: …: column "name" does not exist\n  did you mean "nam"?\n'
+                's.csv:1:1: …: 2 columns are named "age"\n  rename them'
             ),
         ),
         (
             "s.csv",
             'name,age\nx\n"y\nz",1\nv,1,2\n"w"v,1\nu,1\n"',
             (
-                "s.csv:2:1: …: the row has 1 cells, and the header 2\n"
-                "s.csv:5:1: …: the row has 3 cells, and the header 2\n"
+                "s.csv:2:1: …: the row has 1 cell, but the header has 2 cells\n"
+                "s.csv:5:1: …: the row has 3 cells, but the header has 2 cells\n"
                 "s.csv:6:1: …: not CSV: ',' expected after '\"'\n"
-                '  write a quote as "" in a cell between quotes\n'
+                '  write a quote inside of a quoted cell as ""\n'
                 "s.csv:8:1: …: not CSV: unexpected end of data\n"
-                '  write a quote as "" in a cell between quotes'
+                '  write a quote inside of a quoted cell as ""'
             ),
         ),
         (
@@ -318,9 +315,9 @@ def test_a_file_that_has_changed_is_not_read_on(tmp_path: Path) -> None:
             ),
             (
                 "s.jsonl:3:1: …: must be an object, got a list\n"
-                's.jsonl:4:1: …: there is no "name"; did you mean "nam"?\n'
+                's.jsonl:4:1: …: column "name" does not exist; did you mean "nam"?\n'
                 "s.jsonl:5:20: …: not JSON: expecting value\n  write one object a line\n"
-                's.jsonl:6:1: …: the key "name" stands twice in one object'
+                's.jsonl:6:1: …: duplicate key "name"'
             ),
         ),
         ("s.parquet", "PAR1", None),
@@ -350,11 +347,11 @@ def test_many_mistakes_are_counted(tmp_path: Path) -> None:
 
 def test_what_is_wrong_with_parquet_is_told(tmp_path: Path) -> None:
     file = parquet(tmp_path, "SELECT 'x' AS name, 1 AS agee")
-    assert refused(file).endswith('there is no column "age"\n  did you mean "agee"?')
+    assert refused(file).endswith('column "age" does not exist\n  did you mean "agee"?')
     file = parquet(
         tmp_path, "SELECT 'x' AS name, 1.5::DOUBLE AS age UNION ALL SELECT 'y', 'nan'::DOUBLE"
     )
-    assert refused(file).endswith('row 2: the column "age" holds nan, which is no JSON')
+    assert refused(file).endswith('row 2: column "age" contains nan, which is not valid JSON')
 
 
 @pytest.mark.parametrize(
@@ -364,14 +361,15 @@ def test_what_is_wrong_with_parquet_is_told(tmp_path: Path) -> None:
         (
             [{"vars": {"q": 1}}, {"vars": {"p": 1}}, {"vars": None}],
             (
-                'row 1 of the task: there is no "q" in "vars"; known are p\n'
-                'row 2 of the task: "vars" is null, and has no "q"'
+                'row 1 of the task: member "q" does not exist in "vars"; known are p\n'
+                'row 2 of the task: "vars" is null, which has no member "q"'
             ),
         ),
         (
             [{"vars": 1}] * 25,
             "\n".join(
-                f'row {number} of the task: "vars" is 1, and has no "q"' for number in range(20)
+                f'row {number} of the task: "vars" is 1, which has no member "q"'
+                for number in range(20)
             )
             + "\n… and 5 more rows",
         ),
@@ -438,7 +436,7 @@ def test_a_hint_about_quotes_is_only_given_of_quotes(tmp_path: Path) -> None:
     told = refused(written(tmp_path, "s.csv", long))
     assert "field larger than field limit" in told
     assert "quote" not in told
-    assert 'write a quote as ""' in refused(written(tmp_path, "q.csv", 'name,age\n"a"b,1\n'))
+    assert "write a quote inside" in refused(written(tmp_path, "q.csv", 'name,age\n"a"b,1\n'))
 
 
 def test_empty_cells_of_csv_are_texts_or_null(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import trio
 from asked_cells import CHAT, cells_of, make_cells, writer
 from loopback import Answer, Seen, as_json, serve
 
-from trioeval.columns.makers.conversations import Cells
+from trioeval.columns.makers.conversations import CellServices
 from trioeval.columns.makers.llm import EmbeddingMaker, JudgeMaker, schema_of
 from trioeval.columns.model import Asking, EmbeddingColumn, JudgeColumn, Score
 from trioeval.kernel import Done
@@ -30,7 +30,9 @@ SCHEMA = {
 }
 
 
-async def opened(url: str, body: Callable[[Cells], Awaitable[None]], entry: str = CHAT) -> None:
+async def opened(
+    url: str, body: Callable[[CellServices], Awaitable[None]], entry: str = CHAT
+) -> None:
     """Call with cells that ask a real provider at an address."""
     found = cells_of(None, entry=entry, config={"apiBaseUrl": url})
     specs = [one.spec for one in found.asker.providers]
@@ -44,7 +46,9 @@ def completion(content: str, **message: str) -> Answer:
 
 
 def asked_of(
-    respond: Callable[[Seen], Answer], body: Callable[[Cells], Awaitable[None]], entry: str = CHAT
+    respond: Callable[[Seen], Answer],
+    body: Callable[[CellServices], Awaitable[None]],
+    entry: str = CHAT,
 ) -> list[Seen]:
     """What a server was asked."""
     seen: list[Seen] = []
@@ -60,7 +64,7 @@ def asked_of(
 
 
 def test_a_service_is_asked_until_its_reply_can_be_used() -> None:
-    async def body(cells: Cells) -> None:
+    async def body(cells: CellServices) -> None:
         found = await make_cells(writer(cells, schema=SCHEMA, corrections=1), [APPLES])
         assert found.value == {"text": {"n": 7}}
         assert found.tallies[0].calls == 3
@@ -77,7 +81,7 @@ def test_a_service_is_asked_until_its_reply_can_be_used() -> None:
 
 
 def test_a_service_gets_the_schema_and_the_config_of_the_column() -> None:
-    async def body(cells: Cells) -> None:
+    async def body(cells: CellServices) -> None:
         maker = writer(cells, schema=SCHEMA, reasoning="why", config={"temperature": 0})
         (outcome,) = (await make_cells(maker, [APPLES])).outcomes
         assert isinstance(outcome, Done)
@@ -92,7 +96,7 @@ def test_a_service_gets_the_schema_and_the_config_of_the_column() -> None:
 def test_a_judge_is_held_to_its_scores_by_its_service() -> None:
     score = Score(name="fit", description="Does it fit?", options={"1": "no", "5": "yes"})
 
-    async def body(cells: Cells) -> None:
+    async def body(cells: CellServices) -> None:
         asking = Asking(provider=0, prompt="{{ topic }}")
         maker = JudgeMaker(JudgeColumn(name="q", asking=asking, scores=(score,)), 0, cells)
         found = await make_cells(maker, [APPLES])
@@ -105,7 +109,7 @@ def test_a_judge_is_held_to_its_scores_by_its_service() -> None:
 
 
 def test_vectors_come_from_a_service_of_embeddings() -> None:
-    async def body(cells: Cells) -> None:
+    async def body(cells: CellServices) -> None:
         column = EmbeddingColumn(name="v", provider=0, text="{{ topic }}", config={"dimensions": 2})
         found = await make_cells(EmbeddingMaker(column, 0, cells), [APPLES])
         assert found.value == {"v": [0.5, -1.0]}

@@ -7,7 +7,7 @@ import attrs
 from asked_cells import Made, cells_of, make_cells, writer
 
 from trioeval.columns.makers.base import CellError
-from trioeval.columns.makers.conversations import Cells
+from trioeval.columns.makers.conversations import CellServices
 from trioeval.columns.makers.llm import JudgeMaker
 from trioeval.columns.model import Asking, JudgeColumn, Score
 from trioeval.providers import open_providers
@@ -30,7 +30,7 @@ async def simulated(body: Any, **config: Any) -> Any:
 def written(**config: Any) -> Made:
     """The problems of some rows, in which servers fail and lanes are throttled."""
 
-    async def body(cells: Cells) -> Made:
+    async def body(cells: CellServices) -> Made:
         return await make_cells(writer(cells, "{{ name }} {{ a }} {{ b }}"), ROWS, salvage_rounds=2)
 
     made: Made = run_virtual(
@@ -51,7 +51,7 @@ def test_a_simulated_judge_gives_two_scores() -> None:
     def says(score: int) -> str:
         return json.dumps({"clarity": {"reasoning": "by its words", "score": score}})
 
-    async def body(cells: Cells) -> Made:
+    async def body(cells: CellServices) -> Made:
         asking = Asking(provider=0, prompt="{{ name }} {{ a }}")
         column = JudgeColumn(name="quality", asking=asking, scores=(CLARITY,))
         return await make_cells(JudgeMaker(column, 0, cells), ROWS)
@@ -63,7 +63,7 @@ def test_a_simulated_judge_gives_two_scores() -> None:
 
 
 def test_what_is_wrong_may_be_right_after_a_restart() -> None:
-    async def body(cells: Cells) -> Made:
+    async def body(cells: CellServices) -> Made:
         return await make_cells(writer(cells, "{{ a }} {{ name }}", schema=SCHEMA), ROWS)
 
     config = {"answer": '{"n": {{ a + b }}}', "quality": 0.5}

@@ -21,8 +21,8 @@ ROWS = {"type": "seed", "fromTask": "ask", "columns": {"q": "vars.q", "output": 
 
 _SAME = "are the same key: write one of them"
 _VARS = 'for example {"question": "problem", "answer": "{{ answer }}"}'
-_ALONE = "write them into a task of their own"
-_CIRCLE = "each of them waits for the next; leave one dependency out"
+_ALONE = "move them to a separate task"
+_CIRCLE = "each of them waits for the next; remove one dependency"
 
 
 @pytest.fixture
@@ -120,7 +120,7 @@ def test_a_task_may_come_before_its_source_in_the_file(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("task", "said"),
     [
-        (exam(fromTask="dat"), 'tests.fromTask: there is no task "dat" | did you mean "data"?'),
+        (exam(fromTask="dat"), 'tests.fromTask: unknown task "dat" | did you mean "data"?'),
         (exam(fromTask="exam"), "tests.fromTask: a task cannot depend on itself"),
         (exam(fromTask=5), "tests.fromTask: must be text, got 5"),
         (exam(fromTask=""), "tests.fromTask: must not be empty"),
@@ -132,7 +132,7 @@ def test_a_task_may_come_before_its_source_in_the_file(folder: Path) -> None:
         (exam(limit=0), "tests.limit: must be at least 1, got 0"),
         (
             exam(question={}),
-            'tests.question: "question" is not a key here | known are assert, fromTask, limit, vars',
+            'tests.question: "question" is not a key here | nearest are assert, vars, limit',
         ),
         (
             exam(vars=["a"]),
@@ -151,13 +151,16 @@ def test_a_task_may_come_before_its_source_in_the_file(folder: Path) -> None:
         (exam(vars={"x": "{{ a"}), f"tests.vars.x: {unclosed_tag('{{ a')}"),
         (
             exam(**{"assert": [{"type": "contians", "value": "x"}]}),
-            'tests.assert[0].type: "contians" is not an assertion type | did you mean "contains"?',
+            (
+                'tests.assert[0].type: "contians" is not an assertion type | '
+                'did you mean "contains" or "icontains"?'
+            ),
         ),
         (
             {**exam(), "scenarios": [{"config": [{}]}]},
-            f"scenarios: scenarios cannot stand beside tests of fromTask | {_ALONE}",
+            f"scenarios: scenarios and tests of fromTask exclude each other | {_ALONE}",
         ),
-        (quiz(fromTask="dta"), 'questions.fromTask: there is no task "dta" | did you mean "data"?'),
+        (quiz(fromTask="dta"), 'questions.fromTask: unknown task "dta" | did you mean "data"?'),
         (quiz(question=None), "questions.question: must be text, got null"),
         (quiz(answers=["a"]), "questions.answers: must be text, got a list"),
         (quiz(id=""), "questions.id: must not be empty"),
@@ -167,12 +170,12 @@ def test_a_task_may_come_before_its_source_in_the_file(folder: Path) -> None:
         ),
         (
             {**quiz(), "questionsFile": "questions.json"},
-            "questions: questionsFile and questions are both given: write one of them",
+            "questions: both questionsFile and questions are given: write one of them",
         ),
         ({**quiz(), "questions": []}, "questions: must be an object, got a list"),
         (
             {**exam(), "questions": {}},
-            "questions: questions belongs to tasks of type question_eval | leave it out",
+            "questions: questions is a key of tasks of type question_eval | leave it out",
         ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -217,7 +220,7 @@ def test_of_a_source_that_is_wrong_nothing_more_is_told(folder: Path) -> None:
     """Its columns are not known."""
     data = {**DATA, "columns": [{**A, "low": 10}]}
     assert hinted(folder, data, exam(vars={"x": "nothing"})) == [
-        "$.tasks[0].columns[0].low: low is 10, and high is 9 | low comes first"
+        "$.tasks[0].columns[0].low: low is 10, above high, 9 | low must come first"
     ]
 
 
@@ -246,13 +249,13 @@ def test_mistakes_of_files_have_lines(folder: Path) -> None:
     (problem,) = caught.value.problems
     assert (problem.path, problem.message) == (
         "$.tasks[1].tests.fromTask",
-        'there is no task "data"',
+        'unknown task "data"',
     )
     assert problem.line is not None
 
 
-_CODE = "code is not made of rows of fromTask: what stands in them would run"
-_READS = "leave the marks out, and read context['vars'] in the code"
+_CODE = "code must not contain templates over rows of fromTask: their contents would run"
+_READS = "remove the templates, and read context['vars'] in the code"
 
 
 def test_code_that_is_made_of_rows_is_refused(folder: Path) -> None:

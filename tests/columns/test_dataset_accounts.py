@@ -13,9 +13,9 @@ from dataset_scripted import (
     built,
     cell,
     dataset,
-    mishap,
     refusal,
     seeds,
+    transient,
     whole,
 )
 
@@ -23,7 +23,7 @@ from trioeval.columns.events import DatasetBegun
 from trioeval.columns.files import GroupFile
 from trioeval.columns.finish import MemoryOutput
 from trioeval.columns.journal import MadeRecord
-from trioeval.columns.makers.base import CellError, CellOrder, GroupOrder, Made, Trouble
+from trioeval.columns.makers.base import CellError, CellOrder, GroupOrder, Made, MakerFailure
 from trioeval.columns.model import ErrorWindow
 from trioeval.columns.spec import DatasetSpec, Processed, Rows, StageProcessor, Stages
 from trioeval.errors import CallError, Fault, LaneClosedError
@@ -43,7 +43,7 @@ def records(journal: MemoryDatasetJournal) -> dict[tuple[str, int], MadeRecord]:
 
 def test_a_record_tells_what_all_rounds_have_cost() -> None:
     """So the next execution counts them too."""
-    a = Provider("a", "p", says=lambda row, attempt: mishap() if attempt < 2 * row else row)
+    a = Provider("a", "p", says=lambda row, attempt: transient() if attempt < 2 * row else row)
     journal = MemoryDatasetJournal()
     spec = dataset(SEED, a.col("seed"), rows=2)
     first = built(spec, P, journal=journal)
@@ -53,12 +53,12 @@ def test_a_record_tells_what_all_rounds_have_cost() -> None:
     assert again.result.calls == first.result.calls == 4
 
 
-@pytest.mark.parametrize("second", [mishap(), refusal()])
+@pytest.mark.parametrize("second", [transient(), refusal()])
 def test_several_errors_are_a_mishap_if_each_of_them_is(second: CallError) -> None:
     """Else the job fails for good, and counts so."""
-    errors = [mishap(), second]
+    errors = [transient(), second]
     both = second.fault is Fault.TRANSIENT
-    assert Trouble(ExceptionGroup("two", errors), 1).is_mishap is both
+    assert MakerFailure(ExceptionGroup("two", errors), 1).is_transient is both
 
     async def make(_order: CellOrder, calls: Calls[Any]) -> Values:
         async def send() -> None:
@@ -74,9 +74,9 @@ def test_several_errors_are_a_mishap_if_each_of_them_is(second: CallError) -> No
 
 def test_co_64_mishaps_do_not_stand_between_failures() -> None:
     """Two failures for good in a row are two in a row, whatever else went wrong meanwhile."""
-    a = Provider("a", "p", says=lambda row, _: mishap() if row % 2 else refusal())
+    a = Provider("a", "p", says=lambda row, _: transient() if row % 2 else refusal())
     spec = dataset(SEED, a.col("seed"), rows=9, shutdown=ErrorWindow(calls=2, error_rate=1.0))
-    found = built(spec, attrs.evolve(P, width=1))
+    found = built(spec, attrs.evolve(P, max_concurrency=1))
     assert found.result.early_shutdown
     assert a.rows[:3] == [0, 1, 2]
     assert max(a.rows) == 2
@@ -119,7 +119,7 @@ def test_a_journal_knows_of_a_dataset_before_its_folder_does() -> None:
 
     a = Provider("a", "p", says=lambda row, _: told.append(f"cell {row}"))
     spec = dataset(SEED, a.col("seed"), rows=2, size=1)
-    built(spec, attrs.evolve(P, width=1), journal=Watched(), output=Files(spec.grouping))
+    built(spec, attrs.evolve(P, max_concurrency=1), journal=Watched(), output=Files(spec.grouping))
     assert told == [
         *("begin", "durable"),
         *("cell 0", "file 0", "written 0"),
@@ -215,7 +215,7 @@ def test_an_early_end_leaves_rows_whose_calls_were_made_before() -> None:
         if one[0] == "made" and (one[1].producer, one[1].unit) in {("b", 1), ("c", 1), ("b", 2)}
     ]
     b = Provider("b", "p")
-    found = built(spec(b), attrs.evolve(P, width=1), journal=MemoryDatasetJournal(known))
+    found = built(spec(b), attrs.evolve(P, max_concurrency=1), journal=MemoryDatasetJournal(known))
     assert found.result.early_shutdown
     assert found.numbers == [1]
     assert found.result.dropped == {"early_shutdown": 1, "failed": 1}

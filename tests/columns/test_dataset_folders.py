@@ -87,8 +87,8 @@ def test_co_76_a_folder_that_is_not_empty_is_refused_unless_it_may_be_gone_on_wi
     with pytest.raises(DatasetError) as caught:
         open_it(whole, existing="never")
     assert str(caught.value) == (
-        f"{whole} is not empty: name another folder (outputDir), or set resume: always to go on with the "
-        "dataset that is in it; a run that was cut off goes on with `trioeval resume`"
+        f"{whole} is not empty: use another folder (outputDir), or set resume: always to continue the "
+        "dataset in it; `trioeval resume` continues an interrupted run"
     )
     assert contents(whole) == before
     (tmp_path / "empty").mkdir()
@@ -112,7 +112,7 @@ def test_a_folder_of_other_things_is_never_touched(
     """It is no dataset that does not fit, but somebody's files."""
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(
-        DatasetError, match=r"is not empty and holds no dataset: name another folder"
+        DatasetError, match=r"is not empty and contains no dataset: use another folder"
     ):
         open_it(tmp_path, existing=existing)
     assert contents(tmp_path) == {"notes.txt": b"mine"}
@@ -136,7 +136,7 @@ _OTHERS: Sequence[tuple[Header, str]] = [
     (regrouped(4), "it has 5 rows, which is more than 4"),
     (
         attrs.evolve(HEADER, fingerprint={"columns.n": "a", "columns.t": "x", "columns.u": "y"}),
-        "columns.t is another; columns.u is new; seed is gone",
+        "columns.t has changed; columns.u is new; seed is gone",
     ),
     (
         attrs.evolve(HEADER, columns={"n": "float", "t": "text"}),
@@ -144,11 +144,11 @@ _OTHERS: Sequence[tuple[Header, str]] = [
     ),
     (
         regrouped(3, 7),
-        "it was made for 5 rows, not for 3, then 7, which makes other groups",
+        "it was made for 5 rows, not for 3, then 7, which results in other groups",
     ),
     (
         attrs.evolve(regrouped(3, size=1), fingerprint=dict(HEADER.fingerprint, seed="x")),
-        "seed is another; its groups have 2 rows, not 1; it has 5 rows, which is more than 3",
+        "seed has changed; its groups have 2 rows, not 1; it has 5 rows, which is more than 3",
     ),
 ]
 
@@ -162,8 +162,8 @@ def test_co_75_another_dataset_is_told_with_every_difference(
     with pytest.raises(DatasetError) as caught:
         open_it(whole, header)
     assert str(caught.value) == (
-        f"{whole} holds another dataset than the one that is wanted: {told}\n"
-        "name another folder (outputDir), or set resume: ifPossible to move it away"
+        f"{whole} contains a different dataset: {told}\n"
+        "use another folder (outputDir), or set resume: ifPossible to move it away"
     )
     assert contents(whole) == before
 
@@ -171,31 +171,31 @@ def test_co_75_another_dataset_is_told_with_every_difference(
 _CORRUPT: Sequence[tuple[Mapping[str, Any] | str, str]] = [
     ('{"version": 1', "Expecting ',' delimiter"),
     ("[]", "list indices must be integers"),
-    ({"version": 2}, "it is of version 2, not 1"),
-    ({"format": "csv"}, "there is no format 'csv'"),
+    ({"version": 2}, "it has version 2, not 1"),
+    ({"format": "csv"}, "'csv' is not a valid format"),
     ({"groupSize": 0}, "groups have at least 1 row, not 0"),
     ({"targets": [5, 5]}, "the targets of a dataset are ascending numbers"),
-    ({"targets": [True]}, "True is no number of rows or groups"),
-    ({"columns": {"n": "date"}}, "column 'n' has no type 'date'"),
-    ({"columns": 3}, "its columns are no object"),
-    ({"fingerprint": {"a": 1}}, "its fingerprint is no object of texts"),
-    ({"result": 1}, "its result is no object"),
+    ({"targets": [True]}, "True is not a number of rows or groups"),
+    ({"columns": {"n": "date"}}, "column 'n': 'date' is not a valid type"),
+    ({"columns": 3}, "its columns must be an object"),
+    ({"fingerprint": {"a": 1}}, "its fingerprint must be an object of texts"),
+    ({"result": 1}, "its result must be an object"),
     (
         {"groups": [{"group": 1, "rows": 1, "file": "x", "digest": None}]},
-        "a group has a file and its",
+        "a group must have both a file and its",
     ),
     (
         {"groups": [{"group": 1, "rows": 1, "file": "../x", "digest": "a"}]},
-        "'../x' is no name of a file of a group",
+        "'../x' is not a valid file name of a group",
     ),
     (
         {"groups": [{"group": -1, "rows": [1], "file": None, "digest": None, "dropped": {}}]},
-        "-1 is no number of",
+        "-1 is not a number of",
     ),
     *(
         (
             {"groups": [{"group": number, "rows": rows, "file": "x", "digest": "", "dropped": {}}]},
-            f"group {number} with its rows is none of its 3 groups",
+            f"group {number} with its rows is not one of its 3 groups",
         )
         for number, rows in [(3, 2), (1, 1), (1, [1]), (1, [2, 2]), (2, [4, 5])]
     ),
@@ -418,9 +418,7 @@ def test_a_path_that_leads_to_a_file_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     with pytest.raises(DatasetError) as caught:
         open_it(tmp_path / "file")
-    assert str(caught.value) == (
-        f"{tmp_path / 'file'} is a file, and the folder of a dataset should be there"
-    )
+    assert str(caught.value) == (f"{tmp_path / 'file'} is a file; the dataset needs a folder there")
     with pytest.raises(
         DatasetError, match=r"file/x: the dataset cannot be written: Not a directory"
     ):
@@ -430,7 +428,7 @@ def test_a_path_that_leads_to_a_file_is_told(tmp_path: Path) -> None:
 
 def test_a_dataset_without_columns_is_refused(tmp_path: Path) -> None:
     """Nobody could use its rows."""
-    with pytest.raises(DatasetError, match="no column of the dataset would be written"):
+    with pytest.raises(DatasetError, match="the dataset would have no columns"):
         open_it(tmp_path / "data", attrs.evolve(HEADER, columns={}))
     assert list(tmp_path.iterdir()) == []
 
@@ -445,7 +443,7 @@ def test_two_at_once_are_told_apart(tmp_path: Path) -> None:
     with open_it(path), pytest.raises(DatasetError) as caught:
         open_it(path)
     assert str(caught.value) == (
-        f"{path}: another process writes this dataset; wait for its end, or name another folder"
+        f"{path}: another process is writing this dataset; wait until it ends, or use another folder"
     )
     program = (
         "import sys, pathlib, test_dataset_folders as t\n"
@@ -461,7 +459,7 @@ def test_two_at_once_are_told_apart(tmp_path: Path) -> None:
     ) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == b"open\n"
-        with pytest.raises(DatasetError, match="another process writes this dataset"):
+        with pytest.raises(DatasetError, match="another process is writing this dataset"):
             open_it(path)
         other.kill()
     with open_it(path, existing="always") as folder:

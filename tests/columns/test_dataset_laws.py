@@ -18,8 +18,8 @@ from dataset_scripted import (
     cell,
     dataset,
     lanes_of,
-    mishap,
     refusal,
+    transient,
     whole,
 )
 from hypothesis import event, example, given, settings
@@ -73,7 +73,7 @@ class Drawn:
 
 
 ERRORS: Mapping[str, Callable[[], Exception]] = {
-    "mishap": mishap,
+    "mishap": transient,
     "refusal": refusal,
     "busy": busy,
     "bug": lambda: KeyError("x"),

@@ -20,7 +20,7 @@ from dataset_scripted import (
 from trioeval.columns.events import GroupOpened
 from trioeval.columns.finish import MemoryOutput
 from trioeval.columns.graph import FINISH, MakeJob
-from trioeval.columns.makers.base import CODE, LOCAL, CellOrder, GroupOrder, Made, Order
+from trioeval.columns.makers.base import CODE, LOCAL, CellOrder, GroupOrder, JobOrder, Made
 from trioeval.columns.model import ErrorWindow, Skip
 from trioeval.columns.run import DatasetRun
 from trioeval.columns.spec import Processed, Rows, StageProcessor, Stages
@@ -159,7 +159,7 @@ def test_what_is_of_a_whole_group_comes_before_its_cells() -> None:
     spec = dataset(SEED, rows=1)
     progress = DatasetRun(spec, MemoryOutput(spec.grouping))._progress
     jobs = [MakeJob(1, 2, 9), MakeJob(2, 2), MakeJob(0, 1, 3), MakeJob(FINISH, 1)]
-    progress.orders = {place: Order(job, LOCAL) for place, job in enumerate(jobs)}
+    progress.orders = {place: JobOrder(job, LOCAL) for place, job in enumerate(jobs)}
     assert sorted(progress.orders, key=progress.rank) == [3, 2, 1, 0]
 
 

@@ -12,7 +12,10 @@ from trioeval.columns.spec import Processed, Rows, StageProcessor, Stages
 SEED = whole("seed", seeds(), types={"seed": "int"})
 
 FAULTS = [
-    (lambda _values: {"seed": "text"}, "column 'seed' of row 2 is 'text' now, which is no int"),
+    (
+        lambda _values: {"seed": "text"},
+        "column 'seed' of row 2 is now 'text', which is not a valid int",
+    ),
     (lambda values: {**values, "x": 1}, "it added column 'x' to row 2"),
     (lambda _values: {}, "it lost column 'seed' of row 2"),
 ]

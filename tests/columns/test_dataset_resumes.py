@@ -12,9 +12,9 @@ from dataset_scripted import (
     Provider,
     built,
     dataset,
-    mishap,
     refusal,
     seeds,
+    transient,
     whole,
 )
 
@@ -22,7 +22,7 @@ from trioeval.columns.events import GroupWritten, ProcessorEnded
 from trioeval.columns.files import GroupFile
 from trioeval.columns.finish import MemoryOutput
 from trioeval.columns.graph import MakeJob
-from trioeval.columns.makers.base import GroupOrder, Made, Order, Tally
+from trioeval.columns.makers.base import GroupOrder, JobCosts, JobOrder, Made
 from trioeval.columns.spec import DatasetSpec, Processed, Rows, StageProcessor, Stages
 from trioeval.kernel import Calls, LaneSpec
 from trioeval.usage import Usage
@@ -81,12 +81,12 @@ def test_a_processor_before_the_batch_changes_seeds() -> None:
     ("change", "why"),
     [
         (lambda _g, rows: [*rows, (7, {"seed": 1})], "it added row 7"),
-        (lambda _g, rows: [*rows, rows[-1]], "it gave row 1 twice"),
-        (lambda _g, rows: rows[::-1], "it changed the order of rows: row 0 stands behind row 1"),
+        (lambda _g, rows: [*rows, rows[-1]], "it returned row 1 twice"),
+        (lambda _g, rows: rows[::-1], "it changed the order of rows: row 0 comes after row 1"),
         (lambda _g, rows: [(row, {"x": 1}) for row, _ in rows], "it added column 'x' to row 0"),
         (
             lambda _g, rows: [(row, {"seed": {1}}) for row, _ in rows],
-            "column 'seed' of row 0 is {1} now, which is no json",
+            "column 'seed' of row 0 is now {1}, which is not a valid json",
         ),
     ],
 )
@@ -238,7 +238,7 @@ def test_co_78_processors_after_generation_that_were_cut_off_run_again() -> None
 
 def scenario(log: list[tuple[str, int]]) -> tuple[DatasetSpec, Sequence[Provider]]:
     """Columns of every sort, with mishaps, a refusal, a filter, a skip and a column of groups."""
-    a = Provider("a", "p", says=lambda row, n: mishap() if row == 2 and not n else f"a{row}")
+    a = Provider("a", "p", says=lambda row, n: transient() if row == 2 and not n else f"a{row}")
     b = Provider("b", "p", says=lambda row, _: refusal() if row == 4 else f"b{row}")
     c = Provider("c", "p", says=lambda row, _: {"c": [row]})
 
@@ -384,16 +384,16 @@ def test_co_73_a_larger_target_adds_groups() -> None:
 
 def test_tallies_come_back_as_they_were() -> None:
     """What a cell cost is in its record."""
-    tally = Tally(
+    tally = JobCosts(
         calls=2, recalled=1, usages=[Usage(prompt=1), Usage(total=4)], cost=0.5, seconds=2
     )
-    assert Tally.read(tally.json()).json() == tally.json()
-    assert Tally().json() == {}
+    assert JobCosts.read(tally.json()).json() == tally.json()
+    assert JobCosts().json() == {}
     assert tally.plus(tally).json()["calls"] == 4
-    order = Order(MakeJob(0, 0))
+    order = JobOrder(MakeJob(0, 0))
     order.tally = tally
     assert order.used is tally
-    assert Tally().plus(Tally()).cost is None
+    assert JobCosts().plus(JobCosts()).cost is None
 
 
 def test_profiles_tell_what_is_in_columns_and_what_they_cost() -> None:
@@ -409,7 +409,7 @@ def test_profiles_tell_what_is_in_columns_and_what_they_cost() -> None:
 
 def test_who_asks_is_warned_of_rows_that_are_missing() -> None:
     """Once, with numbers; not of those that somebody did not want."""
-    for says, expected in ((refusal(), ["1 of 2 rows are written; 1 are missing"]), (1, [])):
+    for says, expected in ((refusal(), ["1 of 2 rows is written; 1 missing"]), (1, [])):
         a = Provider("a", "p", says=lambda row, _, says=says: says if row else 0)  # type: ignore[misc]
         warnings: list[str] = []
         built(dataset(SEED, a.col("seed"), rows=2), P, warn=warnings.append)

@@ -24,7 +24,7 @@ from trioeval.columns.events import DatasetEvent, GroupOpened, GroupWritten
 from trioeval.columns.finish import MemoryOutput
 from trioeval.columns.graph import Producer
 from trioeval.columns.makers.base import CellError, CellOrder, GroupOrder, Made
-from trioeval.columns.progress import Progress
+from trioeval.columns.progress import DatasetProgress
 from trioeval.columns.run import DatasetRun
 from trioeval.kernel import Calls, LaneSpec
 from trioeval.testing import run_virtual
@@ -100,9 +100,9 @@ def test_co_22_a_full_maker_that_may_leaves_out_a_row() -> None:
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ([(0, 1), (1, 1), (7, 1)], "it made row 7, which it was not asked for"),
-        ([(0, 1), (1, 1), (1, 1)], "it made row 1 twice"),
-        ([(1, 1)], "1 of 2 rows came back; row 0 is missing"),
+        ([(0, 1), (1, 1), (7, 1)], "it returned row 7, which was not requested"),
+        ([(0, 1), (1, 1), (1, 1)], "it returned row 1 twice"),
+        ([(1, 1)], "1 of 2 rows returned; row 0 is missing"),
     ],
 )
 def test_co_22_a_full_maker_that_gives_others_fails(given: list[Any], why: str) -> None:
@@ -125,7 +125,7 @@ def test_co_22_a_batch_that_leaves_out_all_rows_fails_the_whole() -> None:
 
     f = whole("f", make, "seed", leaves_out=True, ordered=True)
     found = built(dataset(SEED, f, rows=6, size=2))
-    assert found.result.error == "column 'f' leaves out all rows of group 1"
+    assert found.result.error == "column 'f' drops all rows of group 1"
     assert found.result.outcome == "failed"
     assert found.numbers == [0, 1]
     assert found.result.not_run == {"fault": 4}
@@ -218,10 +218,10 @@ def test_co_25_several_columns_of_one_maker() -> None:
 @pytest.mark.parametrize(
     ("made", "why"),
     [
-        ({}, 'it made no column "a", only nothing'),
-        ({"b": 1}, "it made no column \"a\", only 'b'"),
-        ({"a": 1, "seed": 2}, "it made column 'seed', which is not one of its own ('a')"),
-        ({"a": "1"}, "its value is '1', which is no int"),
+        ({}, 'it did not return column "a", only nothing'),
+        ({"b": 1}, "it did not return column \"a\", only 'b'"),
+        ({"a": 1, "seed": 2}, "it returned column 'seed', which is not one of its own ('a')"),
+        ({"a": "1"}, "its value is '1', which is not a valid int"),
     ],
 )
 def test_what_a_maker_must_not_give_drops_its_row(made: Values, why: str) -> None:
@@ -294,7 +294,7 @@ def test_co_67_what_can_never_be_made_is_an_error_that_names_it(
 ) -> None:
     """A fault of ours, told as one: never a run that hangs, or ends without a word."""
 
-    class Forgetful(Progress):
+    class Forgetful(DatasetProgress):
         def _name_released(self) -> None:
             forgotten = [job for job in self._released if job.row == 1]
             for job in forgotten:
@@ -302,7 +302,7 @@ def test_co_67_what_can_never_be_made_is_an_error_that_names_it(
                 self.groups[job.group].active -= 1
             super()._name_released()
 
-    monkeypatch.setattr("trioeval.columns.run.Progress", Forgetful)
+    monkeypatch.setattr("trioeval.columns.run.DatasetProgress", Forgetful)
     a = Provider("a", "p")
     spec = dataset(SEED, a.col("seed"), rows=2)
 

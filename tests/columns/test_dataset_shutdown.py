@@ -3,7 +3,17 @@
 from collections import Counter
 from typing import Any
 
-from dataset_scripted import Provider, Values, built, cell, dataset, mishap, refusal, seeds, whole
+from dataset_scripted import (
+    Provider,
+    Values,
+    built,
+    cell,
+    dataset,
+    refusal,
+    seeds,
+    transient,
+    whole,
+)
 
 from trioeval.columns.makers.base import CellOrder
 from trioeval.columns.model import ErrorWindow
@@ -20,7 +30,7 @@ def test_co_63_a_round_of_another_group_comes_behind_the_end() -> None:
     async def make(order: CellOrder, _calls: Calls[Any]) -> Values:
         tries[order.row] += 1
         if order.row == 2 and tries[2] < 2:
-            raise mishap("the worker crashed")
+            raise transient("the worker crashed")
         return {"z": 1}
 
     a = Provider("a", "p", seconds=5, says=lambda row, _: refusal() if row < 2 else row)
@@ -47,7 +57,9 @@ def test_co_63_what_was_set_aside_has_its_round() -> None:
         "a",
         "p",
         seconds=lambda row: 1.0 + row,
-        says=lambda row, attempt: refusal() if row in {1, 2} else mishap() if not attempt else row,
+        says=lambda row, attempt: (
+            refusal() if row in {1, 2} else transient() if not attempt else row
+        ),
     )
     found = built(
         dataset(

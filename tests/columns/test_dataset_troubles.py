@@ -15,9 +15,9 @@ from dataset_scripted import (
     busy,
     cell,
     dataset,
-    mishap,
     refusal,
     seeds,
+    transient,
     whole,
 )
 
@@ -105,7 +105,7 @@ def test_co_31_a_skip_condition_that_cannot_be_told() -> None:
     [gone] = built(
         dataset(SEED, Provider("a", "p").col("seed", skip_when=fails), rows=3), lane()
     ).result.failures
-    assert gone.error == "skip.when cannot be told: 1/0"
+    assert gone.error == "skip.when cannot be evaluated: 1/0"
 
 
 def test_co_31_a_condition_that_fails_for_a_row_of_a_batch_drops_that_row() -> None:
@@ -308,7 +308,7 @@ def test_a_drop_makes_a_batch_ready() -> None:
 
 def test_co_36_two_mishaps_and_then_a_value() -> None:
     """The row is written."""
-    a = Provider("a", "p", says=lambda row, attempt: mishap() if attempt < 2 else row)
+    a = Provider("a", "p", says=lambda row, attempt: transient() if attempt < 2 else row)
     found = built(dataset(SEED, a.col("seed"), rows=3), lane())
     assert found.result.written == 3
     assert set(a.attempts.values()) == {3}
@@ -316,7 +316,7 @@ def test_co_36_two_mishaps_and_then_a_value() -> None:
 
 def test_co_37_a_mishap_for_ever_is_tried_six_times() -> None:
     """Retries + 1 + rounds, then the row is dropped."""
-    a = Provider("a", "p", says=lambda row, _: mishap("out of order") if row == 1 else row)
+    a = Provider("a", "p", says=lambda row, _: transient("out of order") if row == 1 else row)
     found = built(dataset(SEED, a.col("seed"), rows=3, salvage_rounds=2), lane(retries=3))
     assert a.attempts == {0: 1, 1: 6, 2: 1}
     [gone] = found.result.failures
@@ -330,7 +330,7 @@ def test_co_37_a_round_comes_when_nothing_else_of_its_group_goes_on() -> None:
         "a",
         "p",
         seconds=lambda row: {0: 1.0, 1: 20.0}.get(row, 100.0),
-        says=lambda row, attempt: mishap() if row == 0 and attempt < 1 else row,
+        says=lambda row, attempt: transient() if row == 0 and attempt < 1 else row,
     )
     found = built(dataset(SEED, quick.col("seed"), rows=4, size=2), lane(retries=0))
     assert [at for at, row in quick.starts if row == 0] == [0, 20]
@@ -343,7 +343,7 @@ def test_co_37_a_round_comes_when_nothing_else_of_its_group_goes_on() -> None:
 
 def test_a_row_that_is_set_aside_and_dropped_is_not_tried_again() -> None:
     """Its other column fails for good before its round."""
-    a = Provider("a", "p", says=lambda row, _: mishap() if row == 0 else row)
+    a = Provider("a", "p", says=lambda row, _: transient() if row == 0 else row)
     b = Provider("b", "p", seconds=30.0, says=lambda row, _: refusal() if row == 0 else row)
     found = built(dataset(SEED, a.col("seed"), b.col("seed"), rows=2), lane(retries=0))
     assert a.attempts == {0: 1, 1: 1}
@@ -357,13 +357,13 @@ def test_co_38_random_mishaps_lose_nothing(seed: int) -> None:
     rng = random.Random(seed)  # noqa: S311 - chance, not secrets
     fails = {row: rng.random() < 0.2 for row in range(60)}
     a = Provider(
-        "a", "p", says=lambda row, attempt: mishap() if fails[row] and attempt < 5 else row
+        "a", "p", says=lambda row, attempt: transient() if fails[row] and attempt < 5 else row
     )
     draws = [[rng.random() < 0.2 for _ in range(5)] for _ in range(60)]  # and then it goes well
     b = Provider(
         "b",
         "p",
-        says=lambda row, attempt: mishap() if any(draws[row][attempt : attempt + 1]) else row,
+        says=lambda row, attempt: transient() if any(draws[row][attempt : attempt + 1]) else row,
     )
     found = built(dataset(SEED, a.col("seed"), b.col("a"), rows=60, size=10), lane(8))
     assert found.result.written == 60
@@ -435,7 +435,7 @@ def test_a_request_that_is_always_refused_drops_its_row_and_no_other() -> None:
     assert a.attempts[3] == gone.attempts
 
 
-@pytest.mark.parametrize("error", [busy(), busy(3.0), mishap()])
+@pytest.mark.parametrize("error", [busy(), busy(3.0), transient()])
 def test_max_retries_bounds_the_requests_of_a_cell_over_all_rounds(error: CallError) -> None:
     a = Provider("a", "p", says=lambda row, _: error if row == 3 else row)
     spec = dataset(SEED, a.col("seed"), rows=12, salvage_rounds=2)
@@ -604,7 +604,7 @@ def test_co_64_mishaps_and_refusals_for_now_never_end_it() -> None:
     a = Provider(
         "a",
         "p",
-        says=lambda row, attempt: mishap() if row % 2 else busy() if attempt < 2 else row,
+        says=lambda row, attempt: transient() if row % 2 else busy() if attempt < 2 else row,
     )
     shutdown = ErrorWindow(calls=2, error_rate=0.5)
     found = built(dataset(SEED, a.col("seed"), rows=30, shutdown=shutdown), LaneSpec("p", 4))
@@ -751,7 +751,7 @@ def test_a_local_mishap_is_salvaged_as_well() -> None:
     async def make(order: CellOrder, _calls: Calls[Any]) -> Values:
         tries[order.row] += 1
         if tries[order.row] < 2:
-            raise mishap("worker crashed")
+            raise transient("worker crashed")
         return {"a": order.row}
 
     found = built(dataset(SEED, cell("a", make, "seed"), rows=3))
@@ -761,6 +761,6 @@ def test_a_local_mishap_is_salvaged_as_well() -> None:
 
 def test_backoff_is_the_lanes() -> None:
     """Between attempts a job rests as its lane says, and holds nothing."""
-    a = Provider("a", "p", says=lambda row, attempt: mishap() if attempt < 1 else row)
+    a = Provider("a", "p", says=lambda row, attempt: transient() if attempt < 1 else row)
     built(dataset(SEED, a.col("seed"), rows=2), lane(1, backoff=Backoff(base=1e-6, cap=1e-6)))
     assert a.rows == [0, 1, 0, 1]

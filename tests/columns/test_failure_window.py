@@ -5,7 +5,7 @@ from collections import deque
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trioeval.columns.buffer import FailureWindow, MishapWarning
+from trioeval.columns.buffer import FailureWindow, TransientFailureWarning
 
 FEWER = settings(max_examples=settings().max_examples // 3)
 
@@ -40,17 +40,17 @@ def test_a_window_equals_a_look_at_the_last_calls(
 def test_a_warning_comes_at_half_of_twenty_and_once_a_minute(
     outcomes: list[tuple[bool, float]],
 ) -> None:
-    warning, last, now, warned = MishapWarning(), deque[bool](maxlen=20), 0.0, -60.0
-    for mishap, wait in outcomes:
+    warning, last, now, warned = TransientFailureWarning(), deque[bool](maxlen=20), 0.0, -60.0
+    for transient, wait in outcomes:
         now += wait
-        last.append(mishap)
+        last.append(transient)
         expected = len(last) == 20 and sum(last) >= 10 and now - warned >= 60
-        assert warning.add(mishap=mishap, now=now) == expected
+        assert warning.add(transient=transient, now=now) == expected
         if expected:
             warned = now
 
 
 def test_the_first_warning_waits_for_nothing() -> None:
-    warning = MishapWarning()
-    assert [warning.add(mishap=True, now=0.0) for _ in range(21)] == [False] * 19 + [True, False]
-    assert warning.add(mishap=True, now=60.0)
+    warning = TransientFailureWarning()
+    assert [warning.add(transient=True, now=0.0) for _ in range(21)] == [False] * 19 + [True, False]
+    assert warning.add(transient=True, now=60.0)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trioeval.columns import buffer as fair
-from trioeval.columns.buffer import FairLine
+from trioeval.columns.buffer import FairQueue
 
 FEWER = settings(max_examples=settings().max_examples // 2)
 
@@ -17,7 +17,7 @@ class Lane:
     """Starts the ready job of the lowest rank, then that of the lowest number."""
 
     def __init__(self) -> None:
-        self.line = FairLine()
+        self.line = FairQueue()
         self.ready: list[tuple[tuple[float, float], int, int, int]] = []
         self.number = 0
 
@@ -126,7 +126,7 @@ def test_work_ahead_in_a_later_group_costs_nothing_in_an_older_one() -> None:
 
 
 def test_groups_that_are_closed_are_forgotten() -> None:
-    line = FairLine()
+    line = FairQueue()
     for group in range(10):
         rank = line.rank(0, group)
         line.close(group)

@@ -33,7 +33,7 @@ def test_co_73_more_rows_make_groups_of_their_own() -> None:
     assert sizes(grouping.extended(6)) == [2, 2, 1, 1]
     assert sizes(grouping.extended(6).extended(7)) == [2, 2, 1, 1, 1]
     assert grouping.extended(5) is grouping
-    with pytest.raises(DatasetError, match="5 rows cannot be made smaller; 4 are wanted"):
+    with pytest.raises(DatasetError, match="5 rows cannot be reduced to 4"):
         grouping.extended(4)
 
 
@@ -67,8 +67,8 @@ def test_what_makes_no_groups_is_refused(size: int, targets: tuple[int, ...]) ->
 def test_groups_and_rows_that_are_not_there_are_index_errors() -> None:
     grouping = Grouping(2, (5,))
     for group in (-1, 3):
-        with pytest.raises(IndexError, match=f"no group {group}; there are 3"):
+        with pytest.raises(IndexError, match=f"group {group} does not exist; there are 3"):
             grouping.rows_of(group)
     for row in (-1, 5):
-        with pytest.raises(IndexError, match=f"no row {row}; there are 5"):
+        with pytest.raises(IndexError, match=f"row {row} does not exist; there are 5"):
             grouping.group_of(row)

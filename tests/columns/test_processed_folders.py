@@ -45,7 +45,7 @@ def test_co_78_a_processed_dataset_stands_beside_the_one_that_it_was_made_of(who
     assert list(DatasetRows(whole, processed=False)) == [row for _, row in ROWS[:5]]
     process(whole)
     assert contents(whole) == after
-    with pytest.raises(DatasetError, match="its 5 rows were processed when all of them were there"):
+    with pytest.raises(DatasetError, match="its 5 rows were processed as a whole"):
         open_it(whole, regrouped(7))
 
 
@@ -197,7 +197,7 @@ def test_a_kill_while_damaged_rows_are_removed_never_shows_others_as_complete(
             try:
                 assert list(rows) == NEW
             except DatasetError as error:
-                assert "it is not as it was written" in str(error)  # noqa: PT017 - either may be
+                assert "it has changed since it was written" in str(error)  # noqa: PT017 - either may be
         build_processed(path)
         assert contents(path) == contents(tmp_path / "counted")
 
@@ -208,7 +208,7 @@ def test_what_was_processed_is_found_where_a_killed_process_has_left_it(whole: P
     after = contents(whole)
     (whole / "final").rename(whole / ".old-final.part")
     assert list(DatasetRows(whole)) == NEW
-    with pytest.raises(DatasetError, match="its 5 rows were processed when all of them were there"):
+    with pytest.raises(DatasetError, match="its 5 rows were processed as a whole"):
         open_it(whole, regrouped(7))
     with open_it(whole) as folder:
         assert folder.is_processed

@@ -30,7 +30,7 @@ class BufferLaws(RuleBasedStateMachine):
     @rule(row=ROWS)
     def open(self, row: int) -> None:
         if row in self.rows:
-            with pytest.raises(DatasetError, match=f"row {row} is open already"):
+            with pytest.raises(DatasetError, match=f"row {row} is already open"):
                 self.buffer.open([row])
         else:
             self.buffer.open([row])

@@ -6,7 +6,7 @@ import pytest
 from made_graphs import producer
 from naive_tracker import Change, Tracker
 
-from trioeval.columns.graph import FINISH, PREPARE, ColumnGraph, Grouping, MakeJob, Numbering
+from trioeval.columns.graph import FINISH, PREPARE, ColumnGraph, Grouping, JobNumbering, MakeJob
 
 DIAMOND = ColumnGraph.of(
     [producer("a"), producer("b", "a"), producer("c", "a"), producer("d", "b", "c")]
@@ -64,11 +64,11 @@ def test_co_06_a_job_that_is_begun_is_not_offered_again() -> None:
 @pytest.mark.parametrize(
     ("job", "message"),
     [
-        (MakeJob(0, 0), "there is no"),  # a batch of a cell column
-        (MakeJob(1, 0, 0), "there is no"),  # a cell of a full column
-        (MakeJob(0, 0, 3), "there is no"),  # a row of another group
-        (MakeJob(2, 0), "there is no"),  # no such column
-        (MakeJob(-3, 0), "there is no"),  # no such stage
+        (MakeJob(0, 0), "does not exist"),  # a batch of a cell column
+        (MakeJob(1, 0, 0), "does not exist"),  # a cell of a full column
+        (MakeJob(0, 0, 3), "does not exist"),  # a row of another group
+        (MakeJob(2, 0), "does not exist"),  # no such column
+        (MakeJob(-3, 0), "does not exist"),  # no such stage
         (MakeJob(PREPARE, 0), "it is complete"),  # a stage that is not wanted
         (MakeJob(0, 1, 3), "group 1 is not open"),
         (MakeJob(0, 9, 3), "group 9 is not open"),
@@ -213,7 +213,7 @@ def test_co_09_groups_that_are_not_open_cost_nothing() -> None:
     tracemalloc.start()
     try:
         grouping = Grouping(1000, (10**9,))
-        numbering = Numbering(LIST_OF_ALL, grouping, range(100_000))
+        numbering = JobNumbering(LIST_OF_ALL, grouping, range(100_000))
         tracker = Tracker(LIST_OF_ALL, grouping)
         for group in range(500_000, 500_020):
             tracker.admit(group)

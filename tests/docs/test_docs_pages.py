@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 from snippets import PAGES, ROOT, blocks, python_blocks, same
-from workbench import installation, run_console, run_program, write_files
+from workbench import installation, run_console, run_program, start_folder, start_of
 
 _LINK = re.compile(r"\[[^\]]+\]\(([^)\s]+)\)")
+_TOCTREE = re.compile(r"^```\{toctree\}\n(?::.*\n)*((?:.*\n)*?)```$", re.MULTILINE)
 _FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -30,9 +31,7 @@ def _anchors(page: Path) -> set[str]:
 @pytest.mark.parametrize("page", _pages_with("python"), ids=_name)
 def test_programs_of_a_page_run_and_print_what_it_says(page: Path, tmp_path: Path) -> None:
     """The blocks of one page are one program, in a new folder, with the extras that the page names."""
-    folder = tmp_path / "new"
-    folder.mkdir()
-    write_files(page, folder)
+    folder = start_folder(page, tmp_path)
     found = [*python_blocks(page)]
     # Empty lines in front, so that a traceback points into the page.
     sources = [("\n" * block.line + block.text, str(page)) for block, _ in found]
@@ -45,14 +44,20 @@ def test_programs_of_a_page_run_and_print_what_it_says(page: Path, tmp_path: Pat
 @pytest.mark.parametrize("page", _pages_with("console"), ids=_name)
 def test_commands_of_a_page_print_what_it_says(page: Path, tmp_path: Path) -> None:
     """What a reader types works in a new folder, with the extras that the page names."""
-    folder = tmp_path / "new"
-    folder.mkdir()
-    write_files(page, folder)
+    folder = start_folder(page, tmp_path)
     environ = installation(page, tmp_path)
     for block in blocks(page):
         if block.language == "console":
             for command, expected, printed in run_console(block, folder, environ):
                 assert same(expected, printed), f"$ {command}\n{printed}"
+
+
+@pytest.mark.parametrize(
+    "page", sorted({*_pages_with("python"), *_pages_with("console")}), ids=_name
+)
+def test_a_page_says_what_to_install_and_where_to_work(page: Path) -> None:
+    """Each page that is executed says so in one line: the tests give it exactly this and nothing else."""
+    assert page == ROOT / "README.md" or start_of(page) is not None
 
 
 @pytest.mark.parametrize("page", PAGES, ids=_name)
@@ -74,7 +79,9 @@ def test_every_page_can_be_reached_from_the_readme() -> None:
     while todo:
         page = todo.pop()
         reached.add(page)
-        targets = _LINK.findall(_FENCED.sub("", page.read_text()))
+        text = page.read_text()
+        targets = _LINK.findall(_FENCED.sub("", text))
+        targets += [f"{entry}.md" for tree in _TOCTREE.findall(text) for entry in tree.split()]
         linked = {(page.parent / target.partition("#")[0]).resolve() for target in targets}
         todo += [path for path in linked if path.suffix == ".md" and path not in reached]
     fragments = {page for page in PAGES if page.parent.name == "changes"}  # between releases

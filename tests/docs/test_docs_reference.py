@@ -15,7 +15,8 @@ from snippets import DOCS, ROOT, table
 from trioeval import errors
 from trioeval import errors as faults
 from trioeval.cli.app import app
-from trioeval.cli.environment import NOT_YET
+from trioeval.cli.environment import UNSUPPORTED
+from trioeval.cli.flags import shown_default
 from trioeval.cli.terminal import Exit
 
 REFERENCE = DOCS / "reference"
@@ -33,8 +34,7 @@ def _flags(command: str) -> Iterator[tuple[str, ...]]:
         if names and argument.parse:
             parts = _parts(argument.hint)
             (value,) = [_VALUES[kind] for kind in _VALUES if kind in parts] or [_choice(parts)]
-            default = argument.field_info.default
-            yield ", ".join(names), value, _range(argument), _written(default)
+            yield ", ".join(names), value, _range(argument), _default(argument)
 
 
 def _parts(hint: object) -> list[object]:
@@ -62,16 +62,10 @@ def _range(argument: cyclopts.Argument) -> str:
     )
 
 
-def _written(default: object) -> str:
-    match default:
-        case None | ():
-            return "none"
-        case bool():
-            return "on" if default else "off"
-        case int() | float() as number:
-            return f"{number:g}"
-        case _:
-            return str(default)
+def _default(argument: cyclopts.Argument) -> str:
+    """The default as the help shows it."""
+    shown = argument.show_default
+    return shown if isinstance(shown, str) else shown_default(argument.field_info.default)
 
 
 def _documented_flags(command: str) -> list[tuple[str, ...]]:
@@ -97,11 +91,11 @@ _COMMANDS = (
     "export",
     "import",
     "compare",
-    "quota serve",
-    "quota show",
-    "quota set",
-    "quota remove",
-    "quota watch",
+    "limits serve",
+    "limits show",
+    "limits set",
+    "limits remove",
+    "limits watch",
     "agent submit",
     "agent wait",
     "agent cancel",
@@ -109,6 +103,7 @@ _COMMANDS = (
     "bus post",
     "bus read",
     "bus follow",
+    "init",
     "fake-provider",
 )
 
@@ -132,7 +127,7 @@ def test_every_variable_stands_there() -> None:
         r'(?<![a-z])(?:switch|variable|number|whole|place|choice)\(\s*"([A-Z0-9_]+)"'
     )
     code = [file.read_text() for file in (ROOT / "trioeval").rglob("*.py")]
-    read = {name for text in code for name in asked.findall(text)} | {*NOT_YET}
+    read = {name for text in code for name in asked.findall(text)} | {*UNSUPPORTED}
     section = (REFERENCE / "cli.md").read_text().partition("### Environment variables")[2]
     listed = [name for row in table(section, "name") for name in re.findall(r"`(\w+)`", row[0])]
     assert sorted(listed) == sorted(read)

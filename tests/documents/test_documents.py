@@ -1,4 +1,4 @@
-"""What is said of files that cannot be read as documents, line by line."""
+"""Messages about files that cannot be read as documents, line by line."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -40,7 +40,33 @@ BROKEN: list[tuple[str, bytes, str]] = [
         "a.json:1:1: $: byte 0 (0xff) is not UTF-8\n  save the file as UTF-8",
     ),
     ("a.json", b'{"providers": ]', "a.json:1:15: $: not JSON: expecting value"),
-    ("a.json", b'{"a": 1\n "b": 2}', "a.json:2:2: $: not JSON: expecting ',' delimiter"),
+    ("a.json", b'{"a": 1\n "b": 2}', "a.json:1:8: $: missing comma: add one here"),
+    ("a.json", b'{"a": [1, 2\n 3]}', "a.json:1:12: $: missing comma: add one here"),
+    ("a.json", b'{"a": 1 b}', "a.json:1:9: $: not JSON: expecting ',' delimiter"),
+    ("a.json", b'{"a": 1,\n "b": 2,\n}', "a.json:2:8: $: trailing comma: remove it"),
+    ("a.json", b'{"a": [1,\n 2 , ]}', "a.json:2:4: $: trailing comma: remove it"),
+    ("a.json", b'{"a": ","]}', "a.json:1:10: $: not JSON: expecting ',' delimiter"),
+    *(
+        (
+            "a.json",
+            b'{"a": 1, ' + comment + b'\n "b": 2}',
+            "a.json:1:10: $: comments are not allowed in JSON: remove it, or write the file in YAML with #",
+        )
+        for comment in (b"// first", b"# first", b"/* first */")
+    ),
+    (
+        "a.json",
+        b"{'a': 1}",
+        'a.json:1:2: $: single quotes are not allowed in JSON: write double quotes, "\u2026"',
+    ),
+    (
+        "a.json",
+        "{\u201ca\u201d: 1}".encode(),
+        'a.json:1:2: $: curly quotes are not allowed in JSON: write straight ones, "\u2026"',
+    ),
+    ("a.json", b'{"a": True}', "a.json:1:7: $: True is not a value in JSON: write true"),
+    ("a.json", b'{"a": [None]}', "a.json:1:8: $: None is not a value in JSON: write null"),
+    ("a.json", b"{a: 1}", 'a.json:1:2: $: keys must be in double quotes: write "a"'),
     ("a.json", GOOD + b"\n{}", "a.json:2:1: $: not JSON: extra data"),
     ("a.json", b"[" * 5000, "a.json:1:201: $[0][0][0][0]: is nested more than 200 levels deep"),
     (
@@ -57,7 +83,7 @@ BROKEN: list[tuple[str, bytes, str]] = [
     (
         "a.yml",
         b"a: 'x\n\x01'\n",
-        "a.yml:2:1: $: not YAML: the character U+0001 may not stand in it",
+        "a.yml:2:1: $: not YAML: the character U+0001 is not allowed",
     ),
     (
         "a.yaml",
@@ -68,6 +94,13 @@ BROKEN: list[tuple[str, bytes, str]] = [
         ),
     ),
     ("a.yaml", b"[" * 30_000, "a.yaml:1:201: $[0][0][0][0]: is nested more than 200 levels deep"),
+    ("a.yaml", b"{a: " * 30_000, "a.yaml:1:801: $.a.a.a.a: is nested more than 200 levels deep"),
+    ("a.yaml", b"- " * 30_000, "a.yaml:1:401: $[0][0][0][0]: is nested more than 200 levels deep"),
+    (
+        "a.yaml",
+        b"".join(b" " * n + b"b:\n" for n in range(1200)),
+        "a.yaml:201:201: $.b.b.b.b: is nested more than 200 levels deep",
+    ),
     (
         "a.yaml",
         b"a: {<<: [{b: 1}, 5]}\n",
@@ -78,20 +111,20 @@ BROKEN: list[tuple[str, bytes, str]] = [
         b"a: [.inf]\nb: 1\nb: -1e999\n",
         (
             "a.yaml:1:5: $.a[0]: must be a finite number, got Infinity\n"
-            'a.yaml:3:1: $.b: the key "b" stands here and in line 2\n'
+            'a.yaml:3:1: $.b: duplicate key "b": it is already in line 2\n'
             "a.yaml:3:4: $.b: must be a finite number, got -Infinity"
         ),
     ),
     (
         "a.yaml",
         b"a:\n\t- b\n",
-        "a.yaml:2:1: $: not YAML: a tab stands where only spaces may\n  indent with spaces",
+        "a.yaml:2:1: $: not YAML: tab where only spaces are allowed\n  indent with spaces",
     ),
     ("a.json", b'{"a": [1, NaN]}', "a.json:1:11: $.a[1]: must be a finite number, got NaN"),
     (
         "a.json",
         b'{"a": "\\ud83d"}',
-        'a.json:1:7: $.a: half of a surrogate pair is no character, in the text "\\ud83d"',
+        'a.json:1:7: $.a: a lone surrogate is not a valid character, in the text "\\ud83d"',
     ),
     (
         "a.json",
@@ -130,7 +163,7 @@ def problems(path: str | Path) -> str:
 def test_a_broken_file_says_where_and_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, content: bytes, message: str
 ) -> None:
-    """One message, with line and column from 1 where there are any."""
+    """There is one message, with line and column from 1 if they are known."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / name).write_bytes(content)
     assert problems(name) == message
@@ -138,24 +171,24 @@ def test_a_broken_file_says_where_and_why(
 
 @pytest.mark.parametrize("name", ["suites", "suites.json"])
 def test_a_folder_is_no_suite_file(tmp_path: Path, name: str) -> None:
-    """With a suffix and without one."""
+    """The message is the same with a suffix and without one."""
     (tmp_path / name).mkdir()
     assert problems(tmp_path / name) == f"{tmp_path / name}: is a folder, not a suite file"
 
 
 def test_a_file_that_is_not_there_is_told() -> None:
-    """Whatever its suffix."""
-    assert problems("nowhere.json") == "nowhere.json: there is no such file"
-    assert problems("nowhere.xml") == "nowhere.xml: there is no such file"
+    """The message does not depend on the suffix."""
+    assert problems("nowhere.json") == "nowhere.json: file not found"
+    assert problems("nowhere.xml") == "nowhere.xml: file not found"
 
 
 def test_a_name_that_no_file_can_have_is_told() -> None:
-    """In the words of the system."""
+    """The message contains the reason of the operating system."""
     assert problems("a\0.json") == "a\0.json: cannot be read: embedded null byte"
 
 
 def test_a_file_that_cannot_be_opened_is_told(tmp_path: Path) -> None:
-    """A loop of links stands for everything that the system refuses."""
+    """A loop of links stands for every error of the operating system."""
     loop = tmp_path / "loop.json"
     loop.symlink_to(loop)
     assert problems(loop).startswith(f"{loop}: cannot be read: ")
@@ -166,7 +199,7 @@ def test_a_file_that_cannot_be_opened_is_told(tmp_path: Path) -> None:
 def test_json_yaml_and_the_byte_order_mark_are_taken(
     tmp_path: Path, name: str, mark: bytes
 ) -> None:
-    """The suffix decides in any case; a path may be anything that names one."""
+    """The suffix determines the format in any case; a path may be text or a Path."""
     (tmp_path / name).write_bytes(mark + GOOD)
     path: os.PathLike[str] = tmp_path / name
     assert load_suite(path).providers[0].id == "echo"
@@ -175,7 +208,7 @@ def test_json_yaml_and_the_byte_order_mark_are_taken(
 
 @pytest.mark.parametrize("name", ["a.json", "a.yaml"])
 def test_line_ends_of_any_system_are_taken(tmp_path: Path, name: str) -> None:
-    """And counted as one line end each."""
+    """Each line end counts as one."""
     text = '{"providers":\r\n["echo"],\r\n  "bogus": 1}\r\n'
     (tmp_path / name).write_bytes(text.encode())
     assert problems(tmp_path / name).splitlines()[0] == (
@@ -184,7 +217,7 @@ def test_line_ends_of_any_system_are_taken(tmp_path: Path, name: str) -> None:
 
 
 def test_a_sound_file_has_no_mistakes(tmp_path: Path) -> None:
-    """Its places can be asked for all the same."""
+    """Its positions can be looked up all the same."""
     file = tmp_path / "a.json"
     file.write_bytes(GOOD)
     document = read_document(file)
@@ -195,7 +228,7 @@ def test_a_sound_file_has_no_mistakes(tmp_path: Path) -> None:
 
 
 def test_an_object_that_merges_thousands_of_others_is_read(tmp_path: Path) -> None:
-    """Each through the one before it; nothing climbs down."""
+    """Each merges the one before it; reading uses no recursion."""
     file = tmp_path / "a.yaml"
     merged = "".join(f"k{n}: &a{n} {{<<: *a{n - 1}}}\n" for n in range(1, 2000))
     file.write_text(f"k0: &a0 {{x: 1}}\n{merged}<<: *a1999\nmore: [{'1, ' * 20_000}]\n")

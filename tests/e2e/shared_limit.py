@@ -5,10 +5,10 @@
 measures for as long as one likes; by default three windows of a minute. It needs `redis-server`.
 
 **What is compared.** The provider counts requests as they arrive, in every window of so many seconds, and
-refuses what is too much with a bare 429: it tells of nothing that lanes could learn from. The quota counts
+refuses what is too much with a bare 429: it tells of nothing that lanes could learn from. The limits counts
 them as they are granted. A request that is late by more than the next ones comes closer to them than it was
 granted, so two parties that count the same window in two places never agree exactly. Nothing of that is
-excused here: the provider's window is enforced to the last microsecond, and the quota's is longer by `LATE`,
+excused here: the provider's window is enforced to the last microsecond, and the limits's is longer by `LATE`,
 which costs its share of the throughput.
 
 **What is ideal.** One client that knows the provider's window, without any distance to it: its first
@@ -165,12 +165,12 @@ def start_run(
 ) -> subprocess.Popen[str]:
     """Start the command with a suite of so many requests; it writes `results.json`."""
     folder.mkdir()
-    lane = {"maxConcurrency": AT_ONCE, "retries": 0, "quota": ["m:rpm", "m:concurrency"]}
+    lane = {"maxConcurrency": AT_ONCE, "retries": 0, "limits": ["m:rpm", "m:concurrency"]}
     suite = {
         "providers": [{"id": "openai:chat:m", "config": {"apiBaseUrl": base_url}, "lane": lane}],
         "prompts": ["{{question}}"],
         "tests": [{"vars": {"question": f"{folder.name} {n}"}} for n in range(requests)],
-        "quota": {"backend": "redis", "url": redis_url, "limits": list(limits)},
+        "limits": {"backend": "redis", "url": redis_url, "limits": list(limits)},
     }
     (folder / "suite.json").write_text(json.dumps(suite))
     command = [

@@ -160,7 +160,7 @@ def test_what_agents_report_is_held_against_their_limits_and_the_budget(
         bench.write({"one": report, "two": report}, top={"evaluateOptions": {"budget": budget}})
         code, said = command("s.json", *QUIET, "-j", "1")
         assert code == 100, said
-        assert "the budget left 2 rows without a verdict" in said
+        assert "2 rows not run because of the budget" in said
         made = [
             len(agent_of(row)["attempts"]) if row["response"] else 0 for row in bench.rows.values()
         ]

@@ -310,7 +310,7 @@ def test_limits_of_time_end_trees_and_count_work_alone(tmp_path: Path) -> None:
         *("-o", "rows.jsonl"),
     ) as program:
         said = finish(program, 100)
-    assert "1 rows that were to be run again stand as they were" in last(said)
+    assert "1 row was not run again and keeps its earlier result" in last(said)
     assert not is_alive(bench.pid("hung"))
     assert outcome_of(bench.rows["hangs"]) == "timed_out"  # what stood before it was run again
     assert bench.begun().count("hangs 0") == 2

@@ -1,4 +1,4 @@
-"""Flags, starter suites and watching, as a user meets them: real processes, files and signals."""
+"""Flags, starter suites and watching, as a user uses them: real processes, files and signals."""
 
 import json
 import os
@@ -75,12 +75,12 @@ def run_rows(folder: Path, *flags: str) -> list[tuple[int, int, str]]:
 def test_filters_choose_rows_and_flags_change_them(
     folder: Path, flags: str, rows: list[tuple[int, int, str]]
 ) -> None:
-    """Tests keep their numbers; columns are numbered without those that are left out."""
+    """Tests keep their numbers; columns are numbered without those that are filtered out."""
     assert run_rows(folder, *flags.split()) == rows
 
 
-def test_what_did_not_pass_is_run_again(folder: Path) -> None:
-    """From a document or from lines; and a file that holds no results is refused."""
+def test_failing_tests_of_a_result_file_run_again(folder: Path) -> None:
+    """The file may be a document or JSON Lines; a file without results is refused."""
     flags = ["--filter-prompts", "say", "--filter-providers", "second"]
     first = trioeval("suite.json", "-o", "o.json", "-o", "o.jsonl", *flags, cwd=folder)
     assert "exit 100: 3 rows failed" in last_line(first)
@@ -91,8 +91,12 @@ def test_what_did_not_pass_is_run_again(folder: Path) -> None:
         assert [row["testIdx"] for row in rows_of(folder / "again.jsonl")] == [1, 2, 3]
     (folder / "notes.json").write_text("{}")
     for flag, file, line in (
-        ("--filter-errors-only", "o.json", "the filters leave no row to run"),
-        ("--filter-failing", "notes.json", "notes.json: holds no results"),
+        (
+            "--filter-errors-only",
+            "o.json",
+            "no rows match the filters (pass --allow-empty to accept this)",
+        ),
+        ("--filter-failing", "notes.json", "notes.json: not a result file"),
         ("--filter-failing-only", "no.json", "no.json: cannot be read: No such file or directory"),
     ):
         done = trioeval("suite.json", flag, file, cwd=folder)
@@ -103,18 +107,18 @@ def test_what_did_not_pass_is_run_again(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "line"),
     [
-        (["--filter-range", "3:1"], "--filter-range begins behind its end, got '3:1'"),
-        (["--filter-pattern", "("], "--filter-pattern '(' is no regular expression"),
+        (["--filter-range", "3:1"], "--filter-range begins after its end, got '3:1'"),
+        (["--filter-pattern", "("], "--filter-pattern '(' is not a valid regular expression"),
         (["--filter-pattern", "nobody"], "the filters leave no row to run"),
         (["--filter-providers", "nobody"], "the filters leave no row to run"),
         (["--share"], "--share: results are not shared"),
-        (["--shuffle", "3"], "--shuffle: rows start in the order of the suite"),
+        (["--shuffle", "3"], "--shuffle: rows start and are written in the order of the suite"),
         (["--plan", "-o", "o.json"], "--plan and -o exclude each other"),
-        (["-r", "ehco"], '-r ehco: "ehco" is not a provider'),
+        (["-r", "ehco"], '-r ehco: unknown provider "ehco"'),
         (["-p", "none.txt"], '-p none.txt: there is no file "none.txt"'),
         (["-x", "zzz"], "-x zzz: "),
-        (["-t", "none.csv"], "-t none.csv: there is no file"),
-        (["other.json"], "other.json: a command takes one suite"),
+        (["-t", "none.csv"], "-t none.csv: file not found"),
+        (["other.json"], "other.json: a run takes one suite file; add others with -c"),
         (["--assertions", "a.yaml"], "--assertions and --model-outputs need each other"),
         (["--watch", "--record", "r.jsonl"], "--record and --watch exclude each other"),
         (["-c", "no*.json"], "--config: "),
@@ -123,21 +127,50 @@ def test_what_did_not_pass_is_run_again(folder: Path) -> None:
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_flags_that_cannot_be_used_are_refused(folder: Path, flags: list[str], line: str) -> None:
-    """In a line, with exit code 2, and nothing is run or shown."""
+    """The message is one line, the exit code is 2, and nothing runs."""
     done = trioeval("suite.json", *flags, cwd=folder)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith(line)
 
 
-def test_a_command_that_there_is_not_is_guessed(folder: Path) -> None:
-    """A suite is not what was meant."""
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["shwo"], '  did you mean the command "show"?'),
+        (["siute.json"], "  did you mean suite.json?"),
+        (["suite.json", "--max-concurency", "3"], "did you mean --max-concurrency?"),
+        (["show", "--faild=1"], "unknown flag --faild; did you mean --failed?"),
+        (["--bogus"], "unknown flag --bogus; trioeval --help-all lists every flag"),
+        (["runs", "prnue"], 'unknown command "prnue" of trioeval runs; did you mean "prune"?'),
+        (["runs", "x"], 'unknown command "x" of trioeval runs; it has delete, prune'),
+        (["bus", "pst", "x"], 'Did you mean "post"?'),
+        (["cache", "zzz"], "Available commands: stats, clear, export."),
+        (
+            ["show", "latest", "1", "2"],
+            "2: unexpected; trioeval show --help describes the arguments",
+        ),
+        (["preview"], "  trioeval preview --help describes the arguments and flags"),
+        (["suite.json", "-j", "0"], 'Invalid value "0" for -j. Must be >= 1.'),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_wrong_command_line_is_explained(folder: Path, arguments: list[str], line: str) -> None:
+    """The message is plain text and names what may have been meant, or where to read on."""
+    done = trioeval(*arguments, cwd=folder)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert line in done.stderr
+    assert "╭" not in done.stderr
+
+
+def test_an_unknown_command_suggests_the_nearest(folder: Path) -> None:
+    """The message suggests a command, not a suite."""
     done = trioeval("rnu", "suite.json", cwd=folder)
     assert done.returncode == 2
-    assert done.stderr == 'there is no command "rnu"; did you mean "run"?\n'
+    assert done.stderr == 'unknown command "rnu"; did you mean "run"?\n'
 
 
 def test_results_are_written_through_a_link(folder: Path) -> None:
-    """The link stays one, and the file that it names gets them."""
+    """The link remains, and its target is written."""
     (folder / "there").mkdir()
     (folder / "o.json").symlink_to(folder / "there" / "results.json")
     trioeval("suite.json", "-o", "o.json", cwd=folder)
@@ -145,18 +178,18 @@ def test_results_are_written_through_a_link(folder: Path) -> None:
     assert json.loads((folder / "there" / "results.json").read_text())["results"]["results"]
 
 
-def test_no_rows_may_be_allowed(folder: Path) -> None:
-    """Then nothing to run is no failure."""
+def test_filters_that_match_no_rows_may_be_allowed(folder: Path) -> None:
+    """Then the run succeeds without rows."""
     done = trioeval("suite.json", "--filter-pattern", "nobody", "--allow-empty", cwd=folder)
     assert (done.returncode, last_line(done)) == (0, "no rows to run; exit 0")
 
 
-def test_the_environment_says_what_is_enough_and_what_is_left_out(folder: Path) -> None:
-    """Under promptfoo's names; a value that means nothing is refused."""
+def test_the_environment_sets_the_threshold_and_what_is_stripped(folder: Path) -> None:
+    """The variables have promptfoo's names; an invalid value is refused."""
     env = {"PROMPTFOO_PASS_RATE_THRESHOLD": "25", "PROMPTFOO_STRIP_RESPONSE_OUTPUT": "true"}
     done = trioeval("suite.json", "-o", "o.jsonl", cwd=folder, env=env)
     assert done.returncode == 0
-    assert last_line(done).endswith("exit 0: 25.0 % passed, 25 % are needed")
+    assert last_line(done).endswith("exit 0: 25.0 % of 4 rows passed, 25 % needed")
     outputs = {row["response"]["output"] for row in rows_of(folder / "o.jsonl")}
     assert outputs == {"[output stripped]"}
     done = trioeval("suite.json", cwd=folder, env={"PROMPTFOO_FAILED_TEST_EXIT_CODE": "3"})
@@ -168,8 +201,8 @@ def test_the_environment_says_what_is_enough_and_what_is_left_out(folder: Path) 
     )
 
 
-def test_a_row_may_end_at_its_first_failure(folder: Path) -> None:
-    """And is a failure then, whatever its threshold; variables without meaning are told."""
+def test_grading_may_stop_at_the_first_failure(folder: Path) -> None:
+    """The row then fails, whatever its threshold is; unsupported variables cause a warning."""
     parts = [{"type": "equals", "value": value} for value in ("no", "say w0", "say w0")]
     tests = [{"vars": {"word": "w0"}, "assert": parts, "threshold": 0.5}]
     write(
@@ -186,12 +219,12 @@ def test_a_row_may_end_at_its_first_failure(folder: Path) -> None:
     assert row["failureReason"] == 1
     assert row["error"] == 'the output does not equal "no"'
     assert done.stderr.startswith(
-        "warning: PROMPTFOO_REQUIRE_JSON_PROMPTS has no meaning here yet\n"
+        "warning: PROMPTFOO_REQUIRE_JSON_PROMPTS has no effect here yet\n"
     )
 
 
-def test_a_suite_says_where_its_results_go(tmp_path: Path) -> None:
-    """Relative to its own folder, wherever it is run from."""
+def test_a_suite_names_its_result_files(tmp_path: Path) -> None:
+    """Paths are relative to its own folder, wherever it is run from."""
     (tmp_path / "suites").mkdir()
     suite = {"providers": ["echo"], "prompts": ["x"], "outputPath": ["out/a.json", "out/a.csv"]}
     write(tmp_path / "suites" / "s.json", suite)
@@ -200,8 +233,8 @@ def test_a_suite_says_where_its_results_go(tmp_path: Path) -> None:
     assert found == ["a.csv", "a.json"]
 
 
-def test_a_plan_asks_nobody(tmp_path: Path) -> None:
-    """It tells rows, columns, lanes with their limits, and the time that these take."""
+def test_a_plan_calls_no_provider(tmp_path: Path) -> None:
+    """It shows rows, columns, lanes with their limits, and the minimum duration."""
     suite = {
         "providers": [
             {
@@ -225,11 +258,11 @@ def test_a_plan_asks_nobody(tmp_path: Path) -> None:
     assert found is not None
     assert 12 * 100 < int(found[1]) < 12 * 250
     assert float(found[2]) == pytest.approx(int(found[1]) * 0.01, abs=0.01)
-    assert last == "the rates make it last 0:01:40 at the least; nothing was asked"
+    assert last == "minimum duration 0:01:40, from the rates; no provider was called"
 
 
 def test_the_first_row_that_fails_may_end_the_run(folder: Path) -> None:
-    """Rows that were not started any more say so, and the last line why."""
+    """Rows that were not started have this reason, and so has the last line."""
     done = trioeval("suite.json", "--fail-fast", "-j", "1", "-o", "o.jsonl", cwd=folder)
     assert done.returncode == 100
     assert "--fail-fast left" in last_line(done)
@@ -238,8 +271,8 @@ def test_the_first_row_that_fails_may_end_the_run(folder: Path) -> None:
     assert {row["metadata"]["trioeval"]["outcome"] for row in rows} == {"done", "not_run"}
 
 
-def test_outputs_that_are_there_are_judged(tmp_path: Path) -> None:
-    """A file of assertions and a list of outputs are a suite."""
+def test_given_outputs_are_checked(tmp_path: Path) -> None:
+    """A file of assertions and a list of outputs replace a suite."""
     (tmp_path / "a.yaml").write_text("- type: contains\n  value: hi\n")
     write(tmp_path / "o.json", ["hi there", {"output": "ho", "tags": ["a", "b"]}])
     flags = ["-a", "a.yaml", "--model-outputs", "o.json", "-o", "r.jsonl"]
@@ -262,7 +295,7 @@ def test_outputs_that_are_there_are_judged(tmp_path: Path) -> None:
 
 
 def test_outputs_are_neither_files_nor_templates(tmp_path: Path) -> None:
-    """A model must not be able to read what the user can; neither do assertions from elsewhere."""
+    """A model must not be able to read the user's files; neither must foreign assertions."""
     folder = tmp_path / "mine"
     folder.mkdir()
     (tmp_path / "secret.txt").write_text("secret")
@@ -287,8 +320,8 @@ def test_outputs_are_neither_files_nor_templates(tmp_path: Path) -> None:
     assert "is outside of the suite's folder" in done.stderr
 
 
-def test_files_of_flags_stand_in_place_of_those_of_the_suite(tmp_path: Path) -> None:
-    """Prompts, tests and providers by name; paths are those of the working directory."""
+def test_files_of_flags_replace_those_of_the_suite(tmp_path: Path) -> None:
+    """Prompts, tests and providers are named; paths are relative to the working directory."""
     (tmp_path / "suites").mkdir()
     write(tmp_path / "suites" / "s.json", SUITE)
     (tmp_path / "t.csv").write_text("word,__expected\nhi,contains:hi\n")
@@ -317,7 +350,7 @@ def test_files_of_flags_stand_in_place_of_those_of_the_suite(tmp_path: Path) -> 
     assert (row["response"]["output"], row["prompt"]["label"]) == ("a hi", "../a.txt: a {{word}}")
 
 
-def test_several_suites_are_one(tmp_path: Path) -> None:
+def test_several_suites_are_combined(tmp_path: Path) -> None:
     """Their prompts and tests are added."""
     write(tmp_path / "a.json", {"providers": ["echo"], "prompts": ["a {{x}}"], "tests": []})
     write(tmp_path / "b1.json", {"providers": ["echo"], "tests": [{"vars": {"x": "1"}}]})
@@ -330,7 +363,7 @@ def test_several_suites_are_one(tmp_path: Path) -> None:
 
 
 def test_environment_files_are_read_in_order(tmp_path: Path) -> None:
-    """Later ones win over earlier ones; what is set wins over all."""
+    """Later files take precedence, and variables that are set take precedence over all."""
     (tmp_path / "a.env").write_text("ONE=a\nTWO=a\nSET=a\n")
     (tmp_path / "b.env").write_text("TWO=b\n")
     prompt = "{{env.ONE}} {{env.TWO}} {{env.SET}}"
@@ -342,7 +375,7 @@ def test_environment_files_are_read_in_order(tmp_path: Path) -> None:
 
 
 def test_a_starter_suite_runs_at_once_and_is_never_overwritten(tmp_path: Path) -> None:
-    """The command that it prints is all that is needed, without any key."""
+    """The printed command runs it, without any key."""
     done = trioeval("init", "new/suite", cwd=tmp_path)
     assert done.returncode == 0
     name, *arguments = done.stdout.split()
@@ -356,14 +389,14 @@ def test_a_starter_suite_runs_at_once_and_is_never_overwritten(tmp_path: Path) -
     again = trioeval("init", "new/suite", cwd=tmp_path)
     assert again.returncode == 2
     assert again.stderr == (
-        "new/suite/prompt.txt, new/suite/tests.csv: there already, and not overwritten\n"
+        "new/suite/prompt.txt, new/suite/tests.csv: already exists; name another folder\n"
     )
     assert (tmp_path / "new/suite/tests.csv").read_text() == "mine"
     assert not (tmp_path / "new/suite/suite.yaml").exists()
 
 
 def test_a_watched_suite_runs_again_when_one_of_its_files_changes(tmp_path: Path) -> None:
-    """Also after a mistake that made it unusable; an interrupt while it waits is no failure."""
+    """This includes the correction of an invalid suite; an interrupt between runs is not a failure."""
     (tmp_path / "p.txt").write_text("say {{word}}")
     suite = {"providers": ["echo"], "prompts": ["file://p.txt"], "tests": [{"vars": {"word": "a"}}]}
     write(tmp_path / "s.json", suite)
@@ -396,8 +429,8 @@ def test_a_watched_suite_runs_again_when_one_of_its_files_changes(tmp_path: Path
     assert shown.count("PASS shout a!") == 2
 
 
-def test_watching_goes_on_after_any_mistake_and_any_exit_code(tmp_path: Path) -> None:
-    """A file with a mistake is watched, one that is missing is awaited, and 200 is no signal."""
+def test_watching_continues_after_any_error_and_any_exit_code(tmp_path: Path) -> None:
+    """A wrong file is watched, a missing file is awaited, and 200 is not a signal."""
     suite = {
         "providers": ["echo"],
         "prompts": ["say {{word}}"],
@@ -420,7 +453,7 @@ def test_watching_goes_on_after_any_mistake_and_any_exit_code(tmp_path: Path) ->
                 assert line, f"ended without saying {text!r}"
 
         for content, said in (
-            (None, 'there is no file "file://t.csv"'),
+            (None, 'file not found: "file://t.csv"'),
             ("word\nho,ho,ho\n", "t.csv:2"),
             ("word\nho\n", "exit 200"),
             ("word\nhi\n", "every row passed"),

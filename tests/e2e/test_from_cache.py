@@ -1,4 +1,4 @@
-"""What comes from the cache is told as such, and not as if it were used and waited for now."""
+"""Cached replies are reported as cached, without usage and waits."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ from trioeval.store import read_store
 def test_a_run_from_the_cache_uses_nothing_and_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """No tokens, no latency, no cost, and how many replies came from there; repetitions likewise."""
+    """It has no tokens, latency or cost, and shows the number of cached replies; so do repetitions."""
     monkeypatch.chdir(tmp_path)
     with fake_provider("--latency", "0") as base_url:
         write(tmp_path / "s.json", http_suite(base_url, 3))
@@ -30,12 +30,13 @@ def test_a_run_from_the_cache_uses_nothing_and_says_so(
     assert then["numRequests"] == 0
     assert then["total"] == then["cached"] > 0
     line = next(line for line in said.err.splitlines() if line.startswith("used: "))
-    assert line == f"used: 0 tokens; from the cache: 6 replies of {then['total']} tokens"
-    lines = (said.out + said.err).splitlines()
-    head = next(line for line in lines if line.split()[:1] == ["provider"])
-    cells = next(line for line in lines if line.split()[:1] == ["openai:chat:fake"])
-    assert head.split()[-4:] == ["ms", "tokens", "from", "cache"]
-    assert cells.split()[-4:] == ["–", "–", "0", "6"]
+    assert line == f"used: 0 tokens; from cache: 6 replies of {then['total']} tokens"
+    lines = said.err.splitlines()
+    *_, head = (line for line in lines if line.split()[:1] == ["provider"])
+    *_, cells = (line for line in lines if line.split()[:1] == ["openai:chat:fake"])
+    assert head.split()[-2:] == ["from", "cache"]
+    assert cells.split()[-4:] == ["6", "of", "6", "replies"]
+    assert "; 6 of 6 replies from cache, $0 spent; exit 0: " in lines[-1]
     assert run_command_line(["show", "latest", "0"]) == 0
     assert "from the cache" in capsys.readouterr().out.splitlines()[2]
     with read_store(tmp_path / ".trioeval" / "results.db") as reader:

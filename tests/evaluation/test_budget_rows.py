@@ -18,10 +18,7 @@ RUBRIC: Mapping[str, Any] = {"type": "llm-rubric", "value": "is it good?", "prov
 OTHER = {**RUBRIC, "value": "is it short?"}
 THRICE = {**RUBRIC, "config": {"repeat": 3}}
 BEST = {"type": "select-best", "value": "the best", "provider": "chooser"}
-NO_REPLY = (
-    "not run: the budget of the run is used up: "
-    "budget_exceeded: 2 of 2 requests are spent, the call needs 1"
-)
+NO_REPLY = "not run: the budget of the run is used up: budget exhausted: 2 of 2 requests spent"
 NO_JUDGE = "interrupted: the budget of the run is used up"
 
 

@@ -112,7 +112,7 @@ def test_what_before_all_does_wrong_is_told_before_anything_is_asked(tmp_path: P
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("file://nowhere.py:f", "there is no file"),
+        ("file://nowhere.py:f", "file not found"),
         ("file://hooks.js", "extensions are functions in Python files"),
         ("file://hooks.py:missing", "missing"),
         ("hooks", "no code that can be run"),
@@ -246,7 +246,7 @@ def test_after_each_that_takes_too_long_costs_no_verdict(tmp_path: Path, limit: 
     assert (row.status, row.outcome, row.output) == (Status.PASS, "done", "say hi")
     assert row.error is None
     assert len(warnings) == 1
-    assert warnings[0].startswith("afterEach of row 0 was cut off: ")
+    assert warnings[0].startswith("afterEach of row 0 was interrupted: ")
 
 
 def test_an_error_is_told_as_it_was_however_long_after_each_takes(tmp_path: Path) -> None:

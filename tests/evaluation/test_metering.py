@@ -189,7 +189,7 @@ def test_a_budget_of_money_needs_prices() -> None:
     (problem,) = caught.value.problems
     assert (problem.path, problem.message) == (
         "$.providers[0]",
-        "there is a budget in usd, and no price of openai:nobody-knows is known",
+        "a budget in usd is set, but the price of openai:nobody-knows is not known",
     )
     suite["evaluateOptions"] = {"budget": {"requests": 1}}
     trioeval.prepare(trioeval.parse_suite(suite))
@@ -220,7 +220,7 @@ def test_a_budget_of_money_needs_a_bound_of_providers_that_say_what_they_cost() 
     assert [(problem.path, problem.message) for problem in caught.value.problems] == [
         (
             f"$.providers[{position}]",
-            f"there is a budget in usd, and nothing bounds what a call of {name} costs",
+            f"a budget in usd is set, but the cost of a call of {name} has no limit",
         )
         for position, name in enumerate(["mine", "https://my.test/ask"])
     ]
@@ -332,7 +332,9 @@ def test_a_budget_needs_bounds(budget: dict[str, int]) -> None:
     with pytest.raises(SuiteError) as caught:
         trioeval.prepare(trioeval.parse_suite(suite))
     (problem,) = caught.value.problems
-    assert problem.message == "there is a budget, and nothing bounds the replies of openai:chat:o3"
+    assert (
+        problem.message == "a budget is set, but the replies of openai:chat:o3 have no token limit"
+    )
 
 
 def test_usage_without_a_total_is_the_sum_of_its_parts() -> None:
@@ -384,7 +386,7 @@ def test_lanes_with_one_key_are_one_lane() -> None:
     )
     prepared = trioeval.prepare(suite)
     assert prepared.lane_names == ("the box", "the box", "the box", "sim:d")
-    assert [spec.width for spec in prepared.lane_specs] == [2, 4]
+    assert [spec.max_concurrency for spec in prepared.lane_specs] == [2, 4]
 
 
 @pytest.mark.parametrize(("statuses", "passed"), [([], 0), ([500, 503], 1)])

@@ -139,7 +139,7 @@ def run(toy: Toy, size: int, kept: Sequence[int], width: int = 3, **more: Any) -
         await run_plan(
             body.plan(),
             body.perform,
-            lanes=Lanes([LaneSpec("a", width=width)]),
+            lanes=Lanes([LaneSpec("a", max_concurrency=width)]),
             emit=emit,
             max_live_jobs=width,
             **more,
@@ -357,7 +357,7 @@ def test_groups_are_kept_whole_or_not_at_all(kept: frozenset[int], order: str) -
     async def emit(outcome: Outcome[Any]) -> None:  # noqa: ASYNC124 - nothing to wait for
         body.rows(outcome)
 
-    lanes = Lanes([LaneSpec("a", width=12)])
+    lanes = Lanes([LaneSpec("a", max_concurrency=12)])
     run_virtual(lambda: run_plan(body.plan(), body.perform, lanes=lanes, emit=emit))
     gone = {job for start in whole for job in range(start // 2 * 3, start // 2 * 3 + 3)}
     assert sorted(toy.ended) == sorted(set(range(12)) - gone)

@@ -184,7 +184,7 @@ def test_code_that_fails_is_told_with_its_last_line(tmp_path: Path) -> None:
     assert python.message == "Python: ZeroDivisionError: division by zero"
     assert called.message == "mine.py:ask: KeyError: 'vars'"
     assert 'name = context["vars"]["name"]' in (called.trace or "")
-    assert missing.message.startswith("mine.py:none: TypeError: there is no function none in ")
+    assert missing.message.startswith("mine.py:none: TypeError: function none not found in ")
     assert javascript.message.startswith('"a.b.c" fails: TypeError: ')
 
 

@@ -151,7 +151,7 @@ def test_a_call_after_the_deadline_is_too_late() -> None:
         lambda: collect(plan, late, lanes=Lanes([LaneSpec("a")]), deadline=4.0)
     )
     assert outcome == Interrupted(0, 0.0, 4.0, 0.0, 0, Cut.DEADLINE)
-    assert heard == ["job 0 asked for a call after the run's deadline"]
+    assert heard == ["job 0 requested a call after the run's deadline"]
 
 
 def test_a_consumer_that_never_returns_ends_with_its_caller() -> None:

@@ -96,16 +96,16 @@ def test_serial_jobs_may_depend_on_serial_jobs_before_them() -> None:
     assert starts(outcomes) == [0.0, None, 1.0, 2.0]
 
 
-JOIN = "the edges of a plan join its jobs (0 to 3): "
+JOIN = "the edges of a plan must join its jobs (0 to 3): "
 
 
 @pytest.mark.parametrize(
     ("edges", "message"),
     [
-        ({0: [1], 1: [2], 2: [0]}, "jobs depend on each other in a circle: 0 → 1 → 2 → 0"),
-        ({1: [1]}, "jobs depend on each other in a circle: 1 → 1"),
-        ({1: [4]}, JOIN + "1 depends on 4, which is no job"),
-        ({1: [-1], 9: [0]}, JOIN + "1 depends on -1, which is no job; 9 is no job"),
+        ({0: [1], 1: [2], 2: [0]}, "jobs depend on each other in a cycle: 0 → 1 → 2 → 0"),
+        ({1: [1]}, "jobs depend on each other in a cycle: 1 → 1"),
+        ({1: [4]}, JOIN + "1 depends on 4, which does not exist"),
+        ({1: [-1], 9: [0]}, JOIN + "1 depends on -1, which does not exist; job 9 does not exist"),
         ({1: [0, Edge(0, "always")]}, JOIN + "1 depends on 0 twice"),
     ],
     ids=["circle", "itself", "nowhere", "all at once", "twice"],
@@ -116,7 +116,7 @@ def test_edges_that_can_never_be_met_are_refused(edges: Edges, message: str) -> 
         run_edges([1, 1, 1, 1], edges)
     said = str(caught.value)
     if "circle" in message:  # from wherever it was entered
-        path = said.removeprefix("jobs depend on each other in a circle: ").split(" → ")
+        path = said.removeprefix("jobs depend on each other in a cycle: ").split(" → ")
         depends = [(int(path[n]), int(path[n + 1])) for n in range(len(path) - 1)]
         assert path[0] == path[-1]
         assert all(on in edges[index] for index, on in depends)
@@ -128,7 +128,7 @@ def test_edges_that_can_never_be_met_are_refused(edges: Edges, message: str) -> 
 def test_the_order_of_a_key_counts_as_a_dependency_in_a_circle() -> None:
     """1 waits for the key that 0 has, and 0 for 1: nobody would ever start."""
     jobs = [Job(i, "a", 1.0, key="k") for i in range(2)]
-    with pytest.raises(PlanError, match="in a circle: "):
+    with pytest.raises(PlanError, match="in a cycle: "):
         run_virtual(
             lambda: collect(Plan.of(jobs, edges={0: [1]}), take, lanes=Lanes([LaneSpec("a")]))
         )
@@ -226,7 +226,7 @@ def test_a_readiness_that_forgets_a_job_ends_the_run() -> None:
 def test_a_readiness_decides_alone(extra: Mapping[str, object]) -> None:
     """A plan that has one has no edges, and is not serial as a whole."""
     plan = Plan([Job(i, "a", 1.0) for i in range(2)], {"a"}, readiness=Decides, **extra)  # type: ignore[arg-type]
-    with pytest.raises(PlanError, match="has no edges and is not serial as a whole"):
+    with pytest.raises(PlanError, match="cannot have edges or be serial as a whole"):
         run_virtual(lambda: collect(plan, take, lanes=Lanes([LaneSpec("a")])))
 
 

@@ -28,8 +28,14 @@ from trioeval.testing import run_virtual
 @pytest.mark.parametrize(
     ("limits", "message"),
     [
-        ({"width": 0}, "lane 'a': width must be a whole number of at least 1, got 0"),
-        ({"width": True}, "lane 'a': width must be a whole number of at least 1, got True"),
+        (
+            {"max_concurrency": 0},
+            "lane 'a': max_concurrency must be a whole number of at least 1, got 0",
+        ),
+        (
+            {"max_concurrency": True},
+            "lane 'a': max_concurrency must be a whole number of at least 1, got True",
+        ),
         ({"burst": 1.5}, "lane 'a': burst must be a whole number of at least 1, got 1.5"),
         ({"rpm": 0}, "lane 'a': rpm must be more than 0 and finite, got 0"),
         ({"rpm": -3}, "lane 'a': rpm must be more than 0 and finite, got -3"),
@@ -48,14 +54,14 @@ def test_a_lane_refuses_limits_out_of_range(limits: dict[str, float], message: s
 def test_lanes_have_different_names() -> None:
     """Two lanes of one name would be one lane with two limits."""
     with pytest.raises(PlanError, match="two lanes are named 'a'"):
-        Lanes([LaneSpec("a"), LaneSpec("a", width=2)])
+        Lanes([LaneSpec("a"), LaneSpec("a", max_concurrency=2)])
 
 
 def test_statistics_and_repr_are_snapshots() -> None:
     """A lane tells its name, width, calls in flight, who waits and its next start."""
 
     async def main() -> tuple[LaneStatistics, str, LaneStatistics]:
-        lanes = Lanes([LaneSpec("a", width=2, rpm=30)])
+        lanes = Lanes([LaneSpec("a", max_concurrency=2, rpm=30)])
 
         async def body(job: Job[None], calls: Calls[None]) -> None:
             await calls("a", trio.sleep, 7)
@@ -70,7 +76,7 @@ def test_statistics_and_repr_are_snapshots() -> None:
     during, shown, after = run_virtual(main)
     fresh = LaneStatistics(
         name="a",
-        width=2,
+        max_concurrency=2,
         limit=2,
         in_flight=0,
         waiting=0,
@@ -90,7 +96,7 @@ def test_statistics_and_repr_are_snapshots() -> None:
         tpm=None,
     )
     assert during == attrs.evolve(fresh, in_flight=2, next_start_at=4.0, started=2, succeeded=0)
-    assert shown == "<Lanes [<Lane 'a': 2 of 2 in flight, 0 in line>]>"
+    assert shown == "<Lanes [<Lane 'a': 2 of 2 in flight, 0 queued>]>"
     assert after == fresh
 
 
@@ -106,7 +112,7 @@ def test_waits_are_told_with_reason_and_end() -> None:
                     nursery.start_soon(calls, "a", trio.sleep, 5)
                     await trio.testing.wait_all_tasks_blocked()
 
-        lanes = Lanes([LaneSpec("a", width=2, min_gap=2)])
+        lanes = Lanes([LaneSpec("a", max_concurrency=2, min_gap=2)])
         await collect(Plan.of([Job(0, "a", None)]), body, lanes=lanes, observe=events.append)
         return [event for event in events if isinstance(event, Waiting)]
 
@@ -167,7 +173,7 @@ def test_calls_start_in_the_order_in_which_they_came() -> None:
                     nursery.start_soon(calls, "a", send, number)
                     await trio.testing.wait_all_tasks_blocked()
 
-        lanes = Lanes([LaneSpec("a", width=2, min_gap=0.25)])
+        lanes = Lanes([LaneSpec("a", max_concurrency=2, min_gap=0.25)])
         await collect(Plan.of([Job(0, "a", None)]), body, lanes=lanes)
         return order
 
@@ -189,7 +195,7 @@ def test_a_job_that_pauses_before_its_call_stands_in_line() -> None:
                 await trio.sleep(1)
             await calls("a", send, job.index)
 
-        lanes = Lanes([LaneSpec("a", width=1)])
+        lanes = Lanes([LaneSpec("a", max_concurrency=1)])
         await collect(Plan.of(Job(i, "a", None) for i in range(3)), body, lanes=lanes)
         return starts
 
@@ -216,7 +222,9 @@ def test_a_newcomer_does_not_pass_who_is_woken_in_the_same_instant() -> None:
             await calls("a", send, "first")
             await calls("a", send, "newcomer")
 
-        await collect(Plan.of([Job(0, "a", None)]), body, lanes=Lanes([LaneSpec("a", width=1)]))
+        await collect(
+            Plan.of([Job(0, "a", None)]), body, lanes=Lanes([LaneSpec("a", max_concurrency=1)])
+        )
         return order
 
     assert run_virtual(main) == ["first", "in line", "newcomer"]

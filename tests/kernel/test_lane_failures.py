@@ -329,7 +329,7 @@ def test_a_refusal_tells_the_rate_and_the_lane_keeps_to_it() -> None:
         await calls(job.lane, send)
 
     jobs = [Job(index, "a", 0.0) for index in range(6)]
-    outcomes, _ = run_lanes(body, [LaneSpec("a", width=1)], jobs)
+    outcomes, _ = run_lanes(body, [LaneSpec("a", max_concurrency=1)], jobs)
     assert all(isinstance(outcome, Done) for outcome in outcomes)
     again = starts[1:]
     assert again[0] >= 5

@@ -364,5 +364,5 @@ class Wrong(Sequence[Job[Work]]):
 @pytest.mark.parametrize("serial", [False, True])
 def test_a_plan_that_cannot_give_the_job_to_look_at_ends_the_run(serial: bool) -> None:  # noqa: FBT001 - a case
     """It is a fault of the plan, and said so."""
-    with pytest.raises(PlanError, match="cannot give its job 1: LookupError: no such job"):
+    with pytest.raises(PlanError, match="cannot return job 1: LookupError: no such job"):
         run(Plan(Wrong(), ("a",), serial=serial, needs_no_lane=is_known))

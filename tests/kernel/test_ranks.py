@@ -213,7 +213,7 @@ def test_who_is_set_aside_may_be_withdrawn_and_keeps_its_failure() -> None:
 def test_who_waits_for_its_next_round_on_the_lane_may_be_withdrawn() -> None:
     """It was named again and has not started: the failure of its last run is its outcome."""
     told = Told([0, 1], {1: Freed(blocked=[(0, 1)])}, {0: Freed([0, 2])}, {0: (5,)})
-    seen = run_told(told, [-1, 2, 3], lanes=[attrs.evolve(A, width=2)], salvage_rounds=1)
+    seen = run_told(told, [-1, 2, 3], lanes=[attrs.evolve(A, max_concurrency=2)], salvage_rounds=1)
     assert seen.order == [1, 0, 2]
     assert seen.settled == [1, 0, 2]
     assert seen.salvaged == [Salvaged(1.0, (0,))]
@@ -387,7 +387,7 @@ BLOCKS = "the readiness of the plan blocks job "
         ),
         (
             Told([4, 0], {0: Freed([4])}),
-            NAMES + "4 as ready, which it left to the run to run again",
+            NAMES + "4 as ready, although it left the time of its round to the run",
         ),
         (Told([4, 0], again={4: Freed([4, 4])}), NAMES + "4 as ready twice"),
         (Told([4, 0], {4: Freed([4])}, {4: Freed([4])}), NAMES + "4 as ready, which is over"),

@@ -108,12 +108,12 @@ JOBS = [Job(i, "a", 1.0) for i in range(2)]
         (
             Plan.of(JOBS, edges={0: [Edge(1, "always")]}),
             2,
-            "a reorder window needs dependencies on earlier jobs; 0 waits for 1",
+            "with a reorder window, jobs may only wait for earlier jobs; 0 waits for 1",
         ),
         (
             Plan(JOBS, {"a"}, readiness=Ready),
             2,
-            "a reorder window needs to know the order of jobs; this plan decides it while it runs",
+            "a reorder window requires a known order of jobs, but this plan has a readiness",
         ),
     ],
 )

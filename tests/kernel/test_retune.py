@@ -56,8 +56,8 @@ def run_retuned(
 
 def widen(to: int) -> Callable[[Lane], None]:
     def change(lane: Lane) -> None:
-        lane.width = to
-        assert lane.width == to
+        lane.max_concurrency = to
+        assert lane.max_concurrency == to
 
     return change
 
@@ -101,8 +101,8 @@ def test_a_paused_lane_says_so() -> None:
     async def main() -> None:
         lane.pause()
         seen = lane.statistics()
-        assert (seen.paused, seen.limit, seen.width) == (True, 0, 4)
-        assert repr(lane) == "<Lane 'a': 0 of 4 in flight, 0 in line, paused>"
+        assert (seen.paused, seen.limit, seen.max_concurrency) == (True, 0, 4)
+        assert repr(lane) == "<Lane 'a': 0 of 4 in flight, 0 queued, paused>"
         lane.resume()
         assert not lane.statistics().paused
 
@@ -114,10 +114,10 @@ def test_a_width_out_of_range_is_refused_and_changes_nothing(width: int) -> None
     """By the rule of the lane's description."""
     lane = Lanes([LaneSpec("a", 3)])["a"]
     with pytest.raises(
-        PlanError, match="lane 'a': width must be a whole number of at least 1, got"
+        PlanError, match="lane 'a': max_concurrency must be a whole number of at least 1, got"
     ):
-        lane.width = width
-    assert lane.width == 3
+        lane.max_concurrency = width
+    assert lane.max_concurrency == 3
 
 
 def test_resume_opens_a_lane_that_was_closed() -> None:
@@ -141,7 +141,7 @@ def test_resume_opens_a_lane_that_was_closed() -> None:
 
     first, shown, state, second = run_virtual(main)
     assert isinstance(first, Failed)
-    assert shown == "<Lane 'a': 0 of 0 in flight, 0 in line, breaker open>"
+    assert shown == "<Lane 'a': 0 of 0 in flight, 0 queued, breaker open>"
     assert state is BreakerState.OPEN
     assert second == Done(0, 0.0, 1.0, 0.0, 1, None)
 

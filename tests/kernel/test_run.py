@@ -91,7 +91,7 @@ def test_summary_counts_every_job_once() -> None:
         return await run_plan(
             plan_of(1, 1, 9, 2, 9),
             body,
-            lanes=Lanes([LaneSpec("a", width=3)]),
+            lanes=Lanes([LaneSpec("a", max_concurrency=3)]),
             emit=Consumer(),
             deadline=4.0,
         )
@@ -105,7 +105,10 @@ def test_deadline_cuts_what_runs_and_still_emits_everything() -> None:
     """DEADLINE: done before, interrupted during, not run after, and all of them emitted in order."""
     outcomes = run_virtual(
         lambda: collect(
-            plan_of(2, 9, 9), call_for, lanes=Lanes([LaneSpec("a", width=1)]), deadline=5.0
+            plan_of(2, 9, 9),
+            call_for,
+            lanes=Lanes([LaneSpec("a", max_concurrency=1)]),
+            deadline=5.0,
         )
     )
     assert outcomes == [
@@ -118,7 +121,7 @@ def test_deadline_cuts_what_runs_and_still_emits_everything() -> None:
 def test_what_is_done_beyond_a_job_that_never_ran_is_emitted_as_done() -> None:
     """HONEST: 1 has no outcome when the deadline passes, and 2 on another lane has had one for long."""
     plan = Plan.of([Job(0, "a", 9.0), Job(1, "a", 9.0), Job(2, "b", 1.0)])
-    lanes = Lanes([LaneSpec("a", width=1), LaneSpec("b")])
+    lanes = Lanes([LaneSpec("a", max_concurrency=1), LaneSpec("b")])
     outcomes = run_virtual(lambda: collect(plan, call_for, lanes=lanes, deadline=5.0))
     assert outcomes[1:] == [NotRun(1, Cut.DEADLINE), Done(2, 0.0, 1.0, 0.0, 1, 1.0)]
 
@@ -135,7 +138,7 @@ def test_stop_lets_what_runs_finish() -> None:
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(stop_later)
-            lanes = Lanes([LaneSpec("a", width=4, rpm=1)])
+            lanes = Lanes([LaneSpec("a", max_concurrency=4, rpm=1)])
             return await collect(plan_of(8, 8, 8), call_for, lanes=lanes, stop=stop)
         raise AssertionError
 
@@ -152,7 +155,7 @@ def test_a_cancelled_caller_still_gets_every_outcome() -> None:
     async def main() -> Consumer:
         consumer = Consumer()
         with trio.move_on_after(2.5) as scope:
-            lanes = Lanes([LaneSpec("a", width=2)])
+            lanes = Lanes([LaneSpec("a", max_concurrency=2)])
             await run_plan(plan_of(9, 1, 1, 9, 1), call_for, lanes=lanes, emit=consumer)
         assert scope.cancelled_caught
         assert trio.current_time() == 2.5
@@ -219,7 +222,7 @@ def test_outcomes_of_bodies_that_clean_up_for_long_are_emitted_too() -> None:
     async def main() -> Consumer:
         consumer = Consumer()
         with trio.move_on_after(2):
-            lanes = Lanes([LaneSpec("a", width=1)])
+            lanes = Lanes([LaneSpec("a", max_concurrency=1)])
             await run_plan(plan_of(9, 9), tidy, lanes=lanes, emit=consumer, flush_grace=3.0)
         return consumer
 
@@ -270,7 +273,7 @@ def test_no_call_starts_after_the_deadline_in_a_shield_either(rpm: float | None)
     lanes = Lanes([LaneSpec("a", rpm=rpm)])
     (outcome,) = run_virtual(lambda: collect(plan_of(1), body, lanes=lanes, deadline=5.0))
     at = 8.0 if rpm is None else 10.0
-    assert errors == [f"{at}: job 0 asked for a call after the run's deadline"]
+    assert errors == [f"{at}: job 0 requested a call after the run's deadline"]
     assert isinstance(outcome, Done)
     assert outcome.calls == (2 if rpm is None else 1)
     assert lanes["a"].in_flight == 0
@@ -296,7 +299,7 @@ def test_a_handle_is_of_no_use_after_its_job() -> None:
                     outliving.start_soon(late, calls, 1.5)
                 return await call_for(job, calls)
 
-            lanes = Lanes([LaneSpec("a", width=1)])
+            lanes = Lanes([LaneSpec("a", max_concurrency=1)])
             found = await collect(plan_of(1, 9, timeout=5), body, lanes=lanes)
             await trio.lowlevel.checkpoint()  # the nursery waits for the late ones
         return found
@@ -305,7 +308,7 @@ def test_a_handle_is_of_no_use_after_its_job() -> None:
     assert done == Done(0, 0.0, 1.0, 0.0, 1, 1)
     assert isinstance(timed_out, TimedOut)
     assert timed_out.finished_at - timed_out.started_at - timed_out.waited == 5.0
-    assert errors == ["job 0 asked for a call after it was over"] * 2
+    assert errors == ["job 0 requested a call after it was over"] * 2
 
 
 def test_waits_for_the_serial_gate_are_told() -> None:
@@ -347,7 +350,7 @@ def test_a_plan_that_cannot_give_a_job_ends_the_run_with_a_plan_error() -> None:
 
     with pytest.raises(PlanError) as caught:
         run_virtual(main)
-    assert str(caught.value) == "the plan cannot give its job 1: KeyError: 1"
+    assert str(caught.value) == "the plan cannot return job 1: KeyError: 1"
     assert isinstance(caught.value.__cause__, KeyError)
     assert cut == [Interrupted(0, 0.0, 0.0, 0.0, 1, Cut.FAULT), NotRun(1, Cut.FAULT)]
 
@@ -406,7 +409,7 @@ def test_a_slow_consumer_does_not_hold_the_jobs_back() -> None:
             finished.append(outcome.finished_at)
             await trio.sleep(10)
 
-        lanes = Lanes([LaneSpec("a", width=1)])
+        lanes = Lanes([LaneSpec("a", max_concurrency=1)])
         await run_plan(plan_of(1, 1, 1), call_for, lanes=lanes, emit=slow, deadline=4.0)
         return finished, trio.current_time()
 
@@ -469,7 +472,7 @@ def test_timeout_starts_with_the_call_and_not_in_the_line() -> None:
     """LIMIT: the second job waits 4 s for the slot and still has all of its 5 s."""
     outcomes = run_virtual(
         lambda: collect(
-            plan_of(4, 4.5, 9, timeout=5), call_for, lanes=Lanes([LaneSpec("a", width=1)])
+            plan_of(4, 4.5, 9, timeout=5), call_for, lanes=Lanes([LaneSpec("a", max_concurrency=1)])
         )
     )
     assert outcomes == [
@@ -487,7 +490,7 @@ def test_a_second_call_waits_off_the_clock() -> None:
         return await calls("judge", answer_after, 2)
 
     async def main() -> list[Outcome[float]]:
-        lanes = Lanes([LaneSpec("a"), LaneSpec("judge", width=1)])
+        lanes = Lanes([LaneSpec("a"), LaneSpec("judge", max_concurrency=1)])
         return await collect(plan_of(1, 1.5, 2, timeout=4.5), body, lanes=lanes)
 
     assert run_virtual(main) == [
@@ -506,7 +509,7 @@ def test_a_job_that_is_late_without_ever_pausing_is_done_and_the_next_is_not_hur
             return 9
         return await call_for(job, calls)
 
-    lanes = Lanes([LaneSpec("a", width=1)])
+    lanes = Lanes([LaneSpec("a", max_concurrency=1)])
     outcomes = run_virtual(lambda: collect(plan_of(0, 1, timeout=3), body, lanes=lanes))
     assert outcomes == [Done(0, 0.0, 9.0, 0.0, 0, 9), Done(1, 9.0, 10.0, 0.0, 1, 1)]
 
@@ -525,7 +528,7 @@ def test_no_job_starts_at_the_very_instant_of_the_deadline() -> None:
         await hold_the_thread(job.payload)
         return job.payload
 
-    lanes = Lanes([LaneSpec("a", width=1)])
+    lanes = Lanes([LaneSpec("a", max_concurrency=1)])
     outcomes = run_virtual(lambda: collect(plan_of(5, 1), body, lanes=lanes, deadline=5.0))
     assert outcomes == [Done(0, 0.0, 5.0, 0.0, 0, 5), NotRun(1, Cut.DEADLINE)]
 
@@ -563,7 +566,7 @@ def test_a_job_that_returns_as_its_timeout_strikes_does_not_hurt_the_next() -> N
         async with trio.open_nursery() as nursery:
             nursery.start_soon(wake_and_hold)
             plan = plan_of(0, tick, timeout=2 * tick)
-            lanes = Lanes([LaneSpec("a", width=1)])
+            lanes = Lanes([LaneSpec("a", max_concurrency=1)])
             return await collect(plan, body, lanes=lanes, max_live_jobs=1)
         raise AssertionError
 
@@ -616,7 +619,7 @@ def test_a_job_that_waits_for_a_judge_leaves_its_slot_to_the_next() -> None:
         return await calls("judge", answer_after, 10)
 
     async def main() -> list[Outcome[float]]:
-        lanes = Lanes([LaneSpec("a", width=1), LaneSpec("judge", width=9)])
+        lanes = Lanes([LaneSpec("a", max_concurrency=1), LaneSpec("judge", max_concurrency=9)])
         return await collect(plan_of(0, 0, 0, 0), body, lanes=lanes)
 
     assert [(o.started_at, o.finished_at) for o in run_virtual(main) if isinstance(o, Done)] == [
@@ -640,7 +643,7 @@ def test_live_jobs_are_bounded() -> None:
         return 0.0
 
     async def main() -> list[Outcome[float]]:
-        lanes = Lanes([LaneSpec("a", width=2), LaneSpec("judge", width=1)])
+        lanes = Lanes([LaneSpec("a", max_concurrency=2), LaneSpec("judge", max_concurrency=1)])
         return await collect(plan_of(*[0.0] * 12), body, lanes=lanes, max_live_jobs=3)
 
     assert all(isinstance(outcome, Done) for outcome in run_virtual(main))
@@ -656,7 +659,7 @@ def test_live_jobs_follow_the_widths() -> None:
         most = max(most, lanes["judge"].in_flight + lanes["a"].in_flight)
         return await calls("judge", answer_after, 1.5)
 
-    lanes = Lanes([LaneSpec("a", width=500), LaneSpec("judge", width=500)])
+    lanes = Lanes([LaneSpec("a", max_concurrency=500), LaneSpec("judge", max_concurrency=500)])
     plan = Plan.of(Job(index, "a", 0.0) for index in range(2000))
     outcomes = run_virtual(lambda: collect(plan, body, lanes=lanes))
     assert all(isinstance(outcome, Done) for outcome in outcomes)
@@ -748,7 +751,7 @@ def test_bodies_that_never_pause_do_not_stop_the_world() -> None:
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(count_turns)
-            lanes = Lanes([LaneSpec("a", width=1)])
+            lanes = Lanes([LaneSpec("a", max_concurrency=1)])
             await run_plan(plan_of(*range(5000)), silent, lanes=lanes, emit=emit)
             nursery.cancel_scope.cancel()
         assert len(set(emitted_at_turn)) > 2
@@ -761,7 +764,7 @@ def test_two_runs_share_lanes_fairly() -> None:
     """Runs that meet on a lane take turns, and together keep within its width."""
 
     async def main() -> list[tuple[float, str]]:
-        lanes, starts = Lanes([LaneSpec("a", width=1)]), list[tuple[float, str]]()
+        lanes, starts = Lanes([LaneSpec("a", max_concurrency=1)]), list[tuple[float, str]]()
 
         async def run(name: str) -> None:
             async def body(job: Job[float], calls: Calls[float]) -> float:
@@ -785,7 +788,7 @@ def test_a_run_that_comes_to_a_busy_lane_gets_its_turn() -> None:
     """EAGER for newcomers: a run that finds all slots taken stands in line, and is next."""
 
     async def main() -> list[float]:
-        lanes, starts = Lanes([LaneSpec("a", width=1)]), list[float]()
+        lanes, starts = Lanes([LaneSpec("a", max_concurrency=1)]), list[float]()
 
         async def noted(job: Job[float], calls: Calls[float]) -> float:
             starts.append(trio.current_time())
@@ -804,7 +807,7 @@ def test_a_job_that_is_freed_gets_its_turn_on_a_lane_that_another_run_keeps_busy
     """EAGER: nobody stood in line for it, and the live job of its run waits for a judge."""
 
     async def main() -> float:
-        lanes, freed_at = Lanes([LaneSpec("a", width=1), LaneSpec("b")]), math.inf
+        lanes, freed_at = Lanes([LaneSpec("a", max_concurrency=1), LaneSpec("b")]), math.inf
 
         async def judged(job: Job[float], calls: Calls[float]) -> float:
             nonlocal freed_at
@@ -835,7 +838,7 @@ def test_time_that_was_worked_before_a_wait_counts_after_it() -> None:
 
     async def main() -> list[Outcome[float]]:
         plan = Plan.of([Job(0, "b", 8.0), Job(1, "a", 2.0, 3.0)])
-        lanes = Lanes([LaneSpec("a"), LaneSpec("b", width=1)])
+        lanes = Lanes([LaneSpec("a"), LaneSpec("b", max_concurrency=1)])
         return await collect(plan, body, lanes=lanes)
 
     assert run_virtual(main)[1] == TimedOut(1, 0.0, 9.0, 6.0, 1, 3.0)
@@ -871,7 +874,7 @@ def test_the_clock_stands_until_the_last_wait_of_a_job_is_over() -> None:
 
     async def main() -> list[Outcome[float]]:
         plan = Plan.of([Job(0, "b", 10.0), Job(1, "a", 0.0, 4.0)])
-        lanes = Lanes([LaneSpec("a"), LaneSpec("b", width=1)])
+        lanes = Lanes([LaneSpec("a"), LaneSpec("b", max_concurrency=1)])
         return await collect(plan, body, lanes=lanes)
 
     assert run_virtual(main)[1] == Done(1, 0.0, 12.0, 9.0, 1, 0.0)
@@ -898,7 +901,7 @@ def test_new_jobs_have_their_turn_among_calls_that_keep_a_lane_busy() -> None:
             for _ in range(20):
                 await calls("a", answer_after, 1)
 
-        lanes = Lanes([LaneSpec("a", width=1), LaneSpec("b")])
+        lanes = Lanes([LaneSpec("a", max_concurrency=1), LaneSpec("b")])
         plan = Plan.of([Job(0, "a", 0.0), Job(1, "b", 0.0), Job(2, "a", 0.0)])
         await collect(plan, body, lanes=lanes)
         return starts

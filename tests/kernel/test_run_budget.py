@@ -86,7 +86,7 @@ def test_a_wait_for_the_budget_is_told() -> None:
 def test_a_budget_that_is_used_up_ends_the_run() -> None:
     """The call that finds it so fails; what has not started is not run, with the reason."""
     outcomes = spend([Use()] * 5, Budget(requests=2), width=1)
-    reason = "budget_exceeded: 2 of 2 requests are spent, the call needs 1"
+    reason = "budget exhausted: 2 of 2 requests spent"
     assert [type(outcome) for outcome in outcomes] == [Done, Done, Failed, NotRun, NotRun]
     assert isinstance(outcomes[2], Failed)
     assert isinstance(outcomes[2].error, BudgetError)
@@ -126,8 +126,8 @@ def test_a_call_larger_than_the_whole_budget_fails_alone() -> None:
     outcomes = spend([Use(11), Use(4), Use(money=0.5), Use(4)], Budget(tokens=10, money=0.25))
     assert [type(outcome) for outcome in outcomes] == [Failed, Done, Failed, Done]
     assert [str(o.error) for o in outcomes if isinstance(o, Failed)] == [
-        "budget_exceeded: 0 of 10 tokens are spent, the call needs 11",
-        "budget_exceeded: 0 of 0.25 money are spent, the call needs 0.5",
+        "budget exhausted: 0 of 10 tokens spent, the call needs 11",
+        "budget exhausted: $0.00 of $0.25 spent, the call needs $0.50",
     ]
 
 
@@ -217,7 +217,7 @@ def test_a_call_asks_for_amounts_of_at_least_nothing(want: Use) -> None:
     (outcome,) = spend([want], Budget())
     assert isinstance(outcome, Failed)
     assert isinstance(outcome.error, PlanError)
-    assert "at least 0 is right" in str(outcome.error)
+    assert "both at least 0" in str(outcome.error)
 
 
 @pytest.mark.parametrize(("oversize", "start"), [("alone", 8.0), ("refuse", None)])
@@ -243,7 +243,7 @@ def test_a_call_of_more_tokens_than_a_minute_has_starts_alone_or_is_refused(
         assert isinstance(outcomes[1], Failed)
         assert isinstance(outcomes[1].error, CallError)
         assert outcomes[1].error.fault is Fault.REFUSED
-        assert str(outcomes[1].error) == "the call needs 64 tokens; lane 'a' allows 60 a minute"
+        assert str(outcomes[1].error) == "the call needs 64 tokens; lane 'a' allows 60 per minute"
 
 
 def test_tokens_that_were_not_used_let_the_next_call_start_earlier() -> None:

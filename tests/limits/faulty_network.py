@@ -1,6 +1,6 @@
-"""A network that loses, delays and doubts what is sent over it, in front of a real book. On virtual time.
+"""A network that loses, delays and doubts what is sent over it, in front of a real ledger. On virtual time.
 
-It invents nothing: what it delivers was decided by the book, at the instant at which the message arrived
+It invents nothing: what it delivers was decided by the ledger, at the instant at which the message arrived
 there. A message that its sender has given up may still arrive.
 """
 
@@ -11,9 +11,18 @@ import attrs
 import trio
 from hypothesis import strategies as st
 
-from trioeval.errors import QuotaError
-from trioeval.limits import Ask, Decision, Denied, Granted, Limit, LimitState, Settlement, Unknown
-from trioeval.limits.ledger import Book
+from trioeval.errors import LimitError
+from trioeval.limits import (
+    Decision,
+    Denied,
+    Granted,
+    LeaseRequest,
+    Limit,
+    LimitState,
+    Settlement,
+    Unknown,
+)
+from trioeval.limits.ledger import LimitLedger
 
 R = TypeVar("R")
 
@@ -51,7 +60,7 @@ class Asked:
     """A request for a lease that has arrived."""
 
     at: float
-    ask: Ask
+    ask: LeaseRequest
     decision: Granted | Denied
 
 
@@ -60,12 +69,12 @@ class FaultyNetwork:
     """A `Backend` for several programs, with all that arrived there."""
 
     _nursery: trio.Nursery
-    book: Book
+    ledger: LimitLedger
     _faults: Iterator[Fault]
     """Of the first messages; all later ones are delivered at once."""
     asked: list[Asked] = attrs.field(factory=list)
     completed: list[Settlement] = attrs.field(factory=list)
-    sent: list[tuple[float, Ask]] = attrs.field(factory=list)
+    sent: list[tuple[float, LeaseRequest]] = attrs.field(factory=list)
     """When requests for leases were sent."""
     extended: int = 0
     """Heartbeats that were sent."""
@@ -76,10 +85,10 @@ class FaultyNetwork:
     def over(
         cls, nursery: trio.Nursery, limits: Iterable[Limit], faults: Iterable[Fault] = ()
     ) -> Self:
-        """Before a book of these limits."""
-        return cls(nursery, Book(LimitState(limit=one) for one in limits), iter(faults))
+        """Before a ledger of these limits."""
+        return cls(nursery, LimitLedger(LimitState(limit=one) for one in limits), iter(faults))
 
-    async def reserve(self, asks: Sequence[Ask], /) -> Sequence[Decision]:
+    async def reserve(self, asks: Sequence[LeaseRequest], /) -> Sequence[Decision]:
         self.sent.extend((trio.current_time(), ask) for ask in asks)
         fault = next(self._faults, Fault())
         answer = await self._send(fault, lambda now: [self._reserve(ask, now) for ask in asks])
@@ -89,13 +98,13 @@ class FaultyNetwork:
         def carry_out(now: float) -> None:
             for one in settlements:
                 self.completed.append(one)
-                self.book.complete(one, now)
+                self.ledger.complete(one, now)
 
         await self._send(next(self._faults, Fault()), carry_out)
 
     async def extend(self, lease_ids: Sequence[str], /) -> Sequence[bool]:
         def carry_out(now: float) -> list[bool]:
-            answers = self.book.extend(lease_ids, now)
+            answers = self.ledger.extend(lease_ids, now)
             for lease_id, lives in zip(lease_ids, answers, strict=True):
                 if not lives:
                     self.found_over.setdefault(lease_id, now)
@@ -105,19 +114,19 @@ class FaultyNetwork:
         return await self._send(next(self._faults, Fault()), carry_out)
 
     async def states(self) -> Sequence[LimitState]:
-        return await self._send(next(self._faults, Fault()), self.book.states)
+        return await self._send(next(self._faults, Fault()), self.ledger.states)
 
     async def define(self, limit: Limit, /) -> LimitState:
-        return await self._send(Fault(), lambda now: self.book.define(limit, now))
+        return await self._send(Fault(), lambda now: self.ledger.define(limit, now))
 
     async def pause(self, key: str, seconds: float, /) -> LimitState:
-        return await self._send(Fault(), lambda now: self.book.pause(key, now + seconds, now))
+        return await self._send(Fault(), lambda now: self.ledger.pause(key, now + seconds, now))
 
     async def remove(self, key: str, /) -> None:
-        await self._send(Fault(), lambda now: self.book.remove(key, now))
+        await self._send(Fault(), lambda now: self.ledger.remove(key, now))
 
-    def _reserve(self, ask: Ask, now: float) -> Decision:
-        decision = self.book.reserve(ask, now)
+    def _reserve(self, ask: LeaseRequest, now: float) -> Decision:
+        decision = self.ledger.reserve(ask, now)
         self.asked.append(Asked(now, ask, decision))
         return decision
 
@@ -140,5 +149,5 @@ class FaultyNetwork:
         with trio.move_on_after(TIMEOUT):
             await delivered.wait()
         if not answers:
-            raise QuotaError("limiter_unavailable", "no answer in 2 s")
+            raise LimitError("limiter_unavailable", "no answer in 2 s")
         return answers[0]

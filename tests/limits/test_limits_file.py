@@ -150,15 +150,15 @@ def test_a_limit_reads_as_it_was_written(state: LimitState) -> None:
         ),
         (
             {"timeoutSeconds": 5},
-            ["$.timeoutSeconds: is not for a rolling limit\n  it may have windowSeconds"],
+            ["$.timeoutSeconds: is not allowed for a rolling limit\n  it may have windowSeconds"],
         ),
         (
             {"reset_seconds": 5},
-            ["$.reset_seconds: is not for a rolling limit\n  it may have windowSeconds"],
+            ["$.reset_seconds: is not allowed for a rolling limit\n  it may have windowSeconds"],
         ),
         (
             {"window_seconds": 5},
-            ["$.window_seconds: is the same as windowSeconds\n  write one of them"],
+            ["$.window_seconds: is the same key as windowSeconds\n  write one of them"],
         ),
         (
             {
@@ -168,7 +168,7 @@ def test_a_limit_reads_as_it_was_written(state: LimitState) -> None:
                 "overage": "deny",
             },
             [
-                """$.overage: is not for a concurrency limit
+                """$.overage: is not allowed for a concurrency limit
   a hold is one, whatever was used: leave it out"""
             ],
         ),
@@ -196,22 +196,22 @@ def test_a_definition_that_is_wrong_is_told_with_what_would_be_right(
         ({"used": -1}, ["$.used: -1 is too small\n  a whole number from 0 to 2^53-1"]),
         (
             {"pendingCapacity": 60},
-            ["$.pendingCapacity: 60 is no decrease\n  less than the capacity, 60"],
+            ["$.pendingCapacity: 60 is not a decrease\n  less than the capacity, 60"],
         ),
         (
             {"status": "decreasing"},
             [
-                """$.status: "decreasing" does not go with the pending capacity
+                """$.status: "decreasing" contradicts the pending capacity
   a limit is decreasing while it has a pendingCapacity, and otherwise active"""
             ],
         ),
         (
             {"outstanding": 5},
-            ["$.outstanding: is not for a rolling limit\n  write it in used"],
+            ["$.outstanding: is not allowed for a rolling limit\n  write it in used"],
         ),
         (
             {"beganAt": "2026-11-22T08:54:56Z"},
-            ["$.beganAt: is only for a budget that begins anew\n  give it resetSeconds"],
+            ["$.beganAt: is only for a budget that resets\n  give it resetSeconds"],
         ),
         *(
             (
@@ -236,10 +236,10 @@ def test_everything_that_is_wrong_with_a_list_is_told_at_once() -> None:
     assert told(tuple[Limit, ...], data) == [
         "$[1].key: is missing\n  a name",
         """$[1].timeoutSeconds: is missing
-  a concurrency limit needs the seconds until a lost hold comes back""",
+  a concurrency limit needs the seconds after which a lost hold is returned""",
         "$[2]: 5 is not a limit\n  an object with key, kind, …",
-        "$[3].windowSeconds: is not for a budget limit\n  it may have resetSeconds",
-        '$[4].key: [0] has the key "llm:rpm" as well\n  one limit for each key',
+        "$[3].windowSeconds: is not allowed for a budget limit\n  it may have resetSeconds",
+        '$[4].key: [0] also has the key "llm:rpm"\n  one limit for each key',
     ]
     assert told(tuple[LimitState, ...], {"limits": []}) == [
         "$: an object is not a list\n  a list of limits"
@@ -291,7 +291,7 @@ def test_ql_34_concurrent_writers_leave_one_whole_file(tmp_path: Path) -> None:
         ("[\n{]", ":2:2: $: is not JSON: Expecting property name enclosed in double quotes"),
         ("", ":1:1: $: is not JSON: Expecting value"),
         ("{}", ":1: $: an object is not a list\n  a list of limits"),
-        ('[{"key": "a", "key": "b"}]', ': the key "key" stands twice in one object'),
+        ('[{"key": "a", "key": "b"}]', ': the key "key" occurs twice in one object'),
         (
             '[\n  5,\n\n {"key": "[,]",\n"kind": "budget"}\n]',
             """:2: $[0]: 5 is not a limit
@@ -316,17 +316,17 @@ def test_ql_34_a_file_that_is_wrong_is_told_with_its_lines(
 def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     """One that is not there may be taken as one of no limits, where that is asked for."""
     path = tmp_path / "limits.json"
-    with pytest.raises(SuiteError, match=r"limits\.json: there is no such file"):
+    with pytest.raises(SuiteError, match=r"limits\.json: file not found"):
         read_limits(path)
     assert read_limits(path, missing_ok=True) == ()
     path.write_bytes(b"[\xff]")
     with pytest.raises(SuiteError, match=r"byte 1 is not UTF-8"):
         read_limits(path)
     path.write_text("[" * 100_000)
-    with pytest.raises(SuiteError, match=r"is no file of limits"):
+    with pytest.raises(SuiteError, match=r"is not a file of limits"):
         read_limits(path)
     path.write_text(f'[{{"capacity": {"1" * 5000}}}]')
-    with pytest.raises(SuiteError, match=r"is no file of limits"):
+    with pytest.raises(SuiteError, match=r"is not a file of limits"):
         read_limits(path)
     with pytest.raises(SuiteError, match=r"Is a directory"):
         read_limits(tmp_path)
@@ -384,9 +384,9 @@ def test_what_is_written_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("fails_on", "told", "keys"),
     [
-        ("file", "the limits cannot be written: broken", []),
-        ("replace", "the limits cannot be written: broken", []),
-        ("folder", "are written, and a loss of power may undo that: broken", ["llm:slots"]),
+        ("file", "cannot write the limits: broken", []),
+        ("replace", "cannot write the limits: broken", []),
+        ("folder", "are written, but a loss of power may undo that: broken", ["llm:slots"]),
     ],
 )
 def test_a_disk_that_fails_is_told_with_what_stands_in_the_file(
@@ -406,7 +406,7 @@ def test_a_file_that_cannot_be_written_stays_as_it_is(tmp_path: Path) -> None:
     """And nothing is left beside it."""
     folder = tmp_path / "limits.json"
     folder.mkdir()
-    with pytest.raises(OutputError, match=r"limits\.json: the limits cannot be written: "):
+    with pytest.raises(OutputError, match=r"limits\.json: cannot write the limits: "):
         write_limits(folder, [])
     assert [*tmp_path.iterdir()] == [folder]
     with pytest.raises(OutputError, match=r"No such file or directory"):

@@ -3,7 +3,7 @@
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from trioeval.limits.turns import KEPT, Turn, Turns
+from trioeval.limits.turns import KEPT, RequestTurn, RequestTurns
 
 KEYS = st.sets(st.sampled_from("abc"), min_size=1)
 STEPS = st.lists(
@@ -24,7 +24,7 @@ def test_nobody_asks_for_what_an_earlier_one_claims_and_nobody_else_is_kept_from
     steps: list[tuple[object, ...]],
 ) -> None:
     """After every step; whatever was denied, given up, or told."""
-    turns, there = Turns(), list[Turn]()
+    turns, there = RequestTurns(), list[RequestTurn]()
     for number, step in enumerate(steps):
         asked_before = {turn.number for turn in there if turn.is_asking}
         take(turns, there, step, 6.0 * number)
@@ -43,7 +43,9 @@ def tell_nobody(_keys: frozenset[str]) -> None:
     """Of those that do not care."""
 
 
-def take(turns: Turns, there: list[Turn], step: tuple[object, ...], now: float) -> None:
+def take(
+    turns: RequestTurns, there: list[RequestTurn], step: tuple[object, ...], now: float
+) -> None:
     match step:
         case ("join", set() as keys):
             there.append(turns.join(keys, tell_nobody))
@@ -63,7 +65,7 @@ def take(turns: Turns, there: list[Turn], step: tuple[object, ...], now: float) 
 
 def test_those_that_need_the_same_ask_one_after_the_other() -> None:
     """Also after a denial."""
-    turns = Turns()
+    turns = RequestTurns()
     first, second = turns.join("ab", tell_nobody), turns.join("ba", tell_nobody)
     turns.denied(first, "a", 0.0, is_long=False)
     assert not second.is_asking
@@ -73,7 +75,7 @@ def test_those_that_need_the_same_ask_one_after_the_other() -> None:
 
 def test_a_short_wait_keeps_what_was_denied_before() -> None:
     """Two limits that are full by turns do not keep a large one out."""
-    turns = Turns()
+    turns = RequestTurns()
     large = turns.join("ab", tell_nobody)
     turns.denied(large, "a", 0.0, is_long=False)
     turns.want(large)
@@ -84,7 +86,7 @@ def test_a_short_wait_keeps_what_was_denied_before() -> None:
 
 def test_what_lacked_each_time_is_claimed_and_the_rest_is_not() -> None:
     """Another limit was full only because others were let through: kept for it, it would lie idle."""
-    turns = Turns()
+    turns = RequestTurns()
     waiting = turns.join("xy", tell_nobody)
     for keys in ("xy", "x", "xy"):
         turns.want(waiting)
@@ -96,7 +98,7 @@ def test_what_lacked_each_time_is_claimed_and_the_rest_is_not() -> None:
 
 def test_what_was_denied_by_turns_is_claimed_for_a_bounded_time_that_grows() -> None:
     """Others may have what it lacks for ever; its own program's leases are over some day."""
-    turns = Turns()
+    turns = RequestTurns()
     waiting = turns.join("xy", tell_nobody)
 
     def denied(keys: str, now: float) -> frozenset[str]:
@@ -116,7 +118,7 @@ def test_what_was_denied_by_turns_is_claimed_for_a_bounded_time_that_grows() -> 
 
 def test_a_long_wait_gives_the_others_free() -> None:
     """A limit that has room does not lie idle for a minute."""
-    turns = Turns()
+    turns = RequestTurns()
     large = turns.join("ab", tell_nobody)
     turns.denied(large, "a", 0.0, is_long=False)
     turns.want(large)
@@ -127,7 +129,7 @@ def test_a_long_wait_gives_the_others_free() -> None:
 
 def test_news_that_comes_while_one_asks_is_not_lost() -> None:
     """The denial may be older; of a limit that it does not lack nothing is news."""
-    turns = Turns()
+    turns = RequestTurns()
     asker = turns.join("ab", tell_nobody)
     turns.tell("b")
     turns.denied(asker, "a", 0.0, is_long=False)
@@ -140,7 +142,7 @@ def test_news_that_comes_while_one_asks_is_not_lost() -> None:
 
 def test_news_of_anything_is_news_of_everything() -> None:
     """After a lost connection nobody knows what was told."""
-    turns = Turns()
+    turns = RequestTurns()
     waiting, asking = turns.join("a", tell_nobody), turns.join("b", tell_nobody)
     turns.denied(waiting, "a", 0.0, is_long=True)
     turns.tell(())
@@ -151,7 +153,7 @@ def test_news_of_anything_is_news_of_everything() -> None:
 
 def test_a_denial_that_names_no_limit_means_all() -> None:
     """Nobody passes on a guess."""
-    turns = Turns()
+    turns = RequestTurns()
     first = turns.join("ab", tell_nobody)
     turns.denied(first, (), 0.0, is_long=False)
     assert not turns.join("b", tell_nobody).is_asking
@@ -159,11 +161,11 @@ def test_a_denial_that_names_no_limit_means_all() -> None:
 
 def test_who_stands_behind_a_denied_one_is_told_what_it_waits_for() -> None:
     """Once for each reason; not while the earlier one may be answered at any instant."""
-    turns, told = Turns(), list[frozenset[str]]()
+    turns, told = RequestTurns(), list[frozenset[str]]()
     first = turns.join("ab", tell_nobody)
     second = turns.join("ab", told.append)
     assert told == []
-    turns.unheard(first)
+    turns.mark_unanswered(first)
     assert told == [frozenset("ab")]
     told.clear()
     turns.denied(first, "a", 0.0, is_long=True)

@@ -1,4 +1,4 @@
-"""What is said of documents that are no suites: everything, once, where it stands."""
+"""Messages about documents that are not valid suites: all mistakes, once, at their positions."""
 
 from pathlib import Path
 
@@ -45,7 +45,7 @@ suite.json:4:12: $.providers[1].id: must be text, got 5
 suite.json:5:5: $.providers[2]: "id" is missing
 suite.json:6:20: $.providers[3].lable: "lable" is not a key here
   did you mean "label"?
-suite.json:7:28: $.providers[4].lane: there is no lane "slwo" in $.lanes
+suite.json:7:28: $.providers[4].lane: unknown lane "slwo": it is not in $.lanes
   did you mean "slow"?
 suite.json:8:24: $.providers[5].echo.label: must be text, got 3
 suite.json:8:43: $.providers[5].echo.lane.rpm: must be more than 0, got 0
@@ -57,14 +57,14 @@ write one of them
 suite.json:12:42: $.providers[9].delay: the delay is given twice, here and in the lane
   write one of them
 suite.json:12:51: $.providers[9].delay: must be at least 0, got -1
-suite.json:13:31: $.providers[10].echo.delay: the delay of a lane with a name stands in $.lanes
-  write it there
+suite.json:13:31: $.providers[10].echo.delay: the delay of a named lane belongs in $.lanes
+  move it there
 suite.json:15:31: $.lanes.slow.burst: must be a whole number, got 1.5
 suite.json:15:36: $.lanes.slow.burts: "burts" is not a key here
   did you mean "burst"?
 suite.json:17:5: $.prompts[0]: not a template: line 1: Unexpected end of template. Jinja was looking for \
 the following tags: 'elif' or 'else' or 'endif'. The innermost block that needs to be closed is 'if'.
-suite.json:18:13: $.prompts[1].raw: there is no file "x.txt"
+suite.json:18:13: $.prompts[1].raw: file not found: "x.txt"
 suite.json:19:5: $.prompts[2]: "raw" is missing
   write the text of the prompt, or its file
 suite.json:21:5: $.prompts[4]: must be text or an object, got 5
@@ -108,21 +108,21 @@ description: [5]
 
 YAML_PROBLEMS = f"""\
 suite.yaml:1:22: $.targets[1].id: the id of a provider must not be empty
-suite.yaml:1:27: $.targets[2]: there is no file "file://list.yaml"
+suite.yaml:1:27: $.targets[2]: file not found: "file://list.yaml"
   did you mean "suite.yaml"?
-suite.yaml:4:10: $.defaultTest.vars[0]: there is no file "a"
-suite.yaml:6:13: $.tests[0].vars.q: there is no file "file://q.txt"
-suite.yaml:6:36: $.tests[0].vars.r[1]: there is no file "file://r.txt"
+suite.yaml:4:10: $.defaultTest.vars[0]: file not found: "a"
+suite.yaml:6:13: $.tests[0].vars.q: file not found: "file://q.txt"
+suite.yaml:6:36: $.tests[0].vars.r[1]: file not found: "file://r.txt"
 suite.yaml:7:3: $.tests[1]: a test needs at least one of {NEEDED}
 suite.yaml:8:3: $.tests[2]: a test needs at least one of {NEEDED}
-suite.yaml:9:3: $.tests[3]: there is no file "file://tests.csv"
+suite.yaml:9:3: $.tests[3]: file not found: "file://tests.csv"
 suite.yaml:11:5: $.tests[4].assert[0]: must be an object, got the text "contains: x"
   write {{"type": "contains", "value": "contains: x"}}
 suite.yaml:12:12: $.tests[4].assert[1].type: "contians" is not an assertion type
-  did you mean "contains"?
+  did you mean "contains" or "icontains"?
 suite.yaml:12:22: $.tests[4].assert[1].valeu: "valeu" is not a key here
   did you mean "value"?
-suite.yaml:13:26: $.tests[4].assert[2].value: "[" is not a regular expression that can be used: \
+suite.yaml:13:26: $.tests[4].assert[2].value: "[" is not a valid regular expression: \
 [ is never closed
   patterns are those of JavaScript, without flags
 suite.yaml:14:40: $.tests[4].assert[3].weight: must be from 0 to 1000000000, got -1
@@ -160,7 +160,7 @@ def said_of(name: str, text: str, folder: Path, monkeypatch: pytest.MonkeyPatch)
 def test_everything_wrong_is_told_at_once_in_the_order_of_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: str, problems: str
 ) -> None:
-    """With line, column, path, value, and what would be right."""
+    """Messages contain line, column, path, value, and a correction."""
     assert said_of(name, text, tmp_path, monkeypatch) == problems
 
 
@@ -168,14 +168,14 @@ SINGLE: list[tuple[str, str]] = [
     ("[]", "s.json:1:1: $: a suite must be an object, got a list"),
     ("null", "s.json:1:1: $: a suite must be an object, got null"),
     ('"echo"', 's.json:1:1: $: a suite must be an object, got the text "echo"'),
-    ("{}", 's.json:1:1: $: there are no providers\n  for example "providers": ["echo"]'),
+    ("{}", 's.json:1:1: $: the suite has no providers\n  for example "providers": ["echo"]'),
     (
         '{"providers": []}',
-        's.json:1:15: $.providers: there are no providers\n  for example "providers": ["echo"]',
+        's.json:1:15: $.providers: the suite has no providers\n  for example "providers": ["echo"]',
     ),
     (
         '{"targets": null}',
-        's.json:1:13: $.targets: there are no providers\n  for example "providers": ["echo"]',
+        's.json:1:13: $.targets: the suite has no providers\n  for example "providers": ["echo"]',
     ),
     (
         '{"providers": 5}',
@@ -188,22 +188,22 @@ SINGLE: list[tuple[str, str]] = [
     (
         '{"providers": ["echo"], "prompts": []}',
         (
-            "s.json:1:36: $.prompts: there are no prompts\n"
+            "s.json:1:36: $.prompts: the suite has no prompts\n"
             "  leave the key out for the one prompt {{prompt}}"
         ),
     ),
     (
         '{"providers": ["echo"], "prompts": "file://prompts.txt"}',
-        's.json:1:36: $.prompts: there is no file "prompts.txt"',
+        's.json:1:36: $.prompts: file not found: "prompts.txt"',
     ),
     (
         '{"providers": ["echo"], "tests": "tests.csv"}',
-        's.json:1:34: $.tests: there is no file "tests.csv"',
+        's.json:1:34: $.tests: file not found: "tests.csv"',
     ),
     ('{"providers": ["echo"], "tests": 5}', "s.json:1:34: $.tests: must be a list of tests, got 5"),
     (
         '{"providers": ["echo"], "defaultTest": "file://t.yaml"}',
-        's.json:1:40: $.defaultTest: there is no file "file://t.yaml"',
+        's.json:1:40: $.defaultTest: file not found: "file://t.yaml"',
     ),
     (
         '{"providers": ["echo"], "lanes": [1]}',
@@ -227,12 +227,12 @@ SINGLE: list[tuple[str, str]] = [
     ),
     (
         '{"providers": [{"id": "echo", "lane": "a"}], "lanes": {}}',
-        's.json:1:39: $.providers[0].lane: there is no lane "a" in $.lanes\n  there are none',
+        's.json:1:39: $.providers[0].lane: unknown lane "a": it is not in $.lanes\n  there are none',
     ),
     (
         '{"providers": [{"id": "echo", "prompts": ["b"]}], "prompts": ["a"]}',
         (
-            's.json:1:43: $.providers[0].prompts[0]: there is no prompt "b"\n'
+            's.json:1:43: $.providers[0].prompts[0]: unknown prompt "b"\n'
             "  no prompt has a label or an id"
         ),
     ),
@@ -252,14 +252,14 @@ SINGLE: list[tuple[str, str]] = [
         '{"providers": ["echo"],\n "tests": [{"vars": {"a": NaN, "\\ud800": 1}}]}',
         (
             "s.json:2:27: $.tests[0].vars.a: must be a finite number, got NaN\n"
-            's.json:2:32: $.tests[0].vars["\\ud800"]: half of a surrogate pair is no character, '
+            's.json:2:32: $.tests[0].vars["\\ud800"]: a lone surrogate is not a valid character, '
             'in the text "\\ud800"'
         ),
     ),
     (
         '{"providers": ["echo"], "prompts": ["\\udc00"]}',
         (
-            "s.json:1:37: $.prompts[0]: half of a surrogate pair is no character, "
+            "s.json:1:37: $.prompts[0]: a lone surrogate is not a valid character, "
             'in the text "\\udc00"'
         ),
     ),
@@ -270,11 +270,10 @@ SINGLE: list[tuple[str, str]] = [
     (
         '{"providers": ["echo"],\n "providers": ["echo"],\n "tests": [{"vars": {"a": 1,\n "a": 2}, "t": 1}]}',
         (
-            's.json:2:2: $.providers: the key "providers" stands here and in line 1\n'
-            's.json:4:2: $.tests[0].vars.a: the key "a" stands here and in line 3\n'
+            's.json:2:2: $.providers: duplicate key "providers": it is already in line 1\n'
+            's.json:4:2: $.tests[0].vars.a: duplicate key "a": it is already in line 3\n'
             's.json:4:11: $.tests[0].t: "t" is not a key here\n'
-            "  known are assert, assertScoringFunction, description, metadata, options, prompts, "
-            "provider, providerOutput, providers, threshold, vars"
+            "  nearest are assert, prompts, options"
         ),
     ),
 ]
@@ -284,14 +283,14 @@ SINGLE: list[tuple[str, str]] = [
 def test_a_problem_stands_where_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, problems: str
 ) -> None:
-    """A missing key at its object, an unknown key at itself, a wrong value at the value."""
+    """A missing key is reported at its object, an unknown key at the key, an invalid value at the value."""
     assert said_of("s.json", text, tmp_path, monkeypatch) == problems
 
 
 def test_merged_settings_are_wrong_where_they_are_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not where they are merged."""
+    """They are not reported where they are merged."""
     text = "x-base: &b {rpm: 0}\nproviders: [echo]\nlanes:\n  1: {<<: *b, burst: 2}\n  true: *b\n"
     assert said_of("s.yaml", text, tmp_path, monkeypatch) == (
         's.yaml:1:18: $.lanes["1"].rpm: must be more than 0, got 0\n'
@@ -300,7 +299,7 @@ def test_merged_settings_are_wrong_where_they_are_written(
 
 
 def test_problems_are_data(tmp_path: Path) -> None:
-    """The text is made from them."""
+    """The text is generated from them."""
     (tmp_path / "s.yaml").write_text("providers: [echo]\nprompt: [a]\n")
     with pytest.raises(SuiteError) as caught:
         load_suite(tmp_path / "s.yaml")

@@ -66,7 +66,7 @@ limits = st.builds(AimdLimit, widths, st.booleans())
 def tell(limit: AimdLimit, event: Event) -> None:
     match event:
         case Begun(share):
-            limit.begun(math.ceil(share * limit.limit))
+            limit.started(math.ceil(share * limit.limit))
         case Succeeded(retried):
             limit.succeeded(1.0, retried=retried)
         case Failed():
@@ -84,7 +84,7 @@ def tell_all(limit: AimdLimit, several: Sequence[Event]) -> None:
 
 def serve_round(limit: AimdLimit, *, share: float = 1.0) -> None:
     """As many good completions as make a round, with so much of the limit in use."""
-    limit.begun(math.ceil(share * limit.limit))
+    limit.started(math.ceil(share * limit.limit))
     for _ in range(max(4, limit.limit)):
         limit.succeeded(1.0, retried=False)
 
@@ -111,7 +111,7 @@ def test_aimd_stays_between_one_and_the_width(limit: AimdLimit, several: list[Ev
     """Whatever is told in whatever order, 1 ≤ limit ≤ width."""
     for event in several:
         tell(limit, event)
-        assert 1 <= limit.limit <= limit.width
+        assert 1 <= limit.limit <= limit.max_concurrency
 
 
 @given(limits, events)
@@ -177,7 +177,7 @@ def test_aimd_grows_only_where_the_limit_is_reached(
     refuse_burst(limit, 2)  # a round begins
     before = limit.limit
     for _ in range(rounds):
-        limit.begun(math.ceil(0.8 * limit.limit) - 1)
+        limit.started(math.ceil(0.8 * limit.limit) - 1)
         for _ in range(max(4, limit.limit)):
             limit.succeeded(1.0, retried=False)
     assert limit.limit == before
@@ -192,7 +192,7 @@ def test_aimd_does_not_grow_in_a_round_with_a_failure(
     refuse_burst(limit, 2)
     before = limit.limit
     for _ in range(rounds):
-        limit.begun(limit.limit)
+        limit.started(limit.limit)
         limit.failed()
         for _ in range(max(4, limit.limit) - 1):
             limit.succeeded(1.0, retried=False)
@@ -207,7 +207,7 @@ def test_aimd_learns_nothing_from_retries_that_succeed(
     tell_all(limit, several)
     before = limit.limit
     for _ in range(times):
-        limit.begun(limit.limit)
+        limit.started(limit.limit)
         limit.succeeded(1.0, retried=True)
     assert limit.limit == before
 
@@ -258,7 +258,7 @@ def test_aimd_hears_nothing_more_of_a_wave_when_calls_start_again() -> None:
     limit = AimdLimit(16)
     epoch = limit.epoch
     refuse_wave(limit, 8)
-    limit.begun(1)
+    limit.started(1)
     limit.congested(Refusal(epoch, 1, 1.0))
     assert limit.limit == 8
 
@@ -323,9 +323,9 @@ def test_aimd_comes_back_to_full_width(limit: AimdLimit, several: list[Event]) -
     tell_all(limit, several)
     waits = [event.wait for event in several if isinstance(event, Refused)]
     paid = 16 * (max(waits) + 1) if any(waits) else 0
-    for _ in range(2 * limit.width + 30 + int(paid)):
+    for _ in range(2 * limit.max_concurrency + 30 + int(paid)):
         serve_round(limit)
-    assert limit.limit == limit.width
+    assert limit.limit == limit.max_concurrency
     assert limit.calm
 
 
@@ -355,7 +355,7 @@ def test_aimd_keeps_a_full_limit_full_and_only_bounds_a_learned_one(
 ) -> None:
     """Another width is no news of the server; one that was never refused is as wide as it may be."""
     tell_all(limit, several)
-    before, full = limit.limit, limit.limit == limit.width
+    before, full = limit.limit, limit.limit == limit.max_concurrency
     never_refused = not any(isinstance(event, Refused) for event in several)
     limit.retune(width)
     assert min(before, width) <= limit.limit <= (width if full else min(before, width))
@@ -389,11 +389,11 @@ def test_aimd_is_calm_where_nothing_is_learned(limit: AimdLimit, several: list[E
     if limit.calm:
         before = limit.limit
         for _ in range(100):
-            limit.begun(limit.limit)
+            limit.started(limit.limit)
             limit.succeeded(1.0, retried=False)
             assert limit.limit == before
     else:
-        assert limit.limit < limit.width or limit._refused
+        assert limit.limit < limit.max_concurrency or limit._refused
 
 
 @given(widths, widths, st.integers(1, 20))
@@ -401,10 +401,10 @@ def test_a_fixed_limit_is_the_width_whatever_happens(width: int, other: int, tim
     """No adaptation, and always calm."""
     limit = Limit(width)
     for _ in range(times):
-        limit.begun(width)
+        limit.started(width)
         limit.succeeded(1.0, retried=False)
         limit.failed()
         limit.congested(Refusal(0))
     assert (limit.limit, limit.epoch, limit.calm) == (width, 0, True)
     limit.retune(other)
-    assert limit.limit == limit.width == other
+    assert limit.limit == limit.max_concurrency == other

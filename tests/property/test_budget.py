@@ -245,14 +245,14 @@ def test_requests_are_spent_at_once_and_never_come_back() -> None:
             Budget(requests=0),
             0,
             0.0,
-            "budget_exceeded: 0 of 0 requests are spent, the call needs 1",
+            "budget exhausted: 0 of 0 requests spent",
         ),
-        (Budget(tokens=5), 7, 0.0, "budget_exceeded: 0 of 5 tokens are spent, the call needs 7"),
+        (Budget(tokens=5), 7, 0.0, "budget exhausted: 0 of 5 tokens spent, the call needs 7"),
         (
             Budget(money=0.5),
             0,
             0.75,
-            "budget_exceeded: 0 of 0.5 money are spent, the call needs 0.75",
+            "budget exhausted: $0.00 of $0.50 spent, the call needs $0.75",
         ),
     ],
 )

@@ -44,19 +44,19 @@ def program(path: Path, mode: int = 0o755) -> Path:
 
 
 def test_words_are_kept_as_templates() -> None:
-    """Also those with spaces in them."""
+    """Templates with spaces are single words."""
     found = settings("sh -c {{ prompt }} '{{a}} b' {% if x %}c{% endif %}")
     assert found.words == ("sh", "-c", "{{ prompt }}", "{{a}} b", "{% if x %}c{% endif %}")
     assert (found.timeout, found.stdin, found.success) == (None, False, frozenset({0}))
 
 
 def test_all_agents_share_the_run_slots() -> None:
-    """Whatever their lines are."""
+    """All command lines share one lane."""
     assert {settings("sh").lane_key, settings("true x").lane_key} == {AGENT_RUNS}
 
 
 def test_a_config_says_how_it_is_run() -> None:
-    """In both spellings; null takes nothing away that is not there."""
+    """Keys are accepted in both spellings; null is ignored for a key without a default."""
     found = settings(
         "sh",
         timeoutMs=1500,
@@ -73,59 +73,58 @@ def test_a_config_says_how_it_is_run() -> None:
 
 
 def test_all_that_is_wrong_with_an_entry_is_told_at_once() -> None:
-    """Keys, values, words and the program."""
-    unknown = "\n  known are env, input, maxOutputBytes, successExitCodes, timeoutMs"
-    mistaken = "no template: not a template: line 1: No filter named 'nothing'."
+    """Problems of keys, values, words and the program are reported together."""
+    mistaken = "not a valid template: not a template: line 1: No filter named 'nothing'."
     assert problems(
         "no-such-program {{ x | nothing }}", timeoutMs=0, input="argument", cwd=".", env=1
     ) == [
         ".config.timeoutMs: must be a number of milliseconds above 0, got 0",
         '.config.input: must be "none" or "stdin", got "argument"',
-        f'.config.cwd: "cwd" is not a key{unknown}',
-        ".config.env: must be an object of texts; what is there is not shown",
+        '.config.cwd: "cwd" is not a key',
+        ".config.env: must be an object of texts (its value is not shown)",
         f'.id: the word "{{{{ x | nothing }}}}" is {mistaken}',
-        '.id: "no-such-program" is not a program in PATH',
+        '.id: program "no-such-program" not found in PATH',
     ]
 
 
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        ("", '.id: "exec:" names no program\n  write exec:<command line>'),
+        ("", '.id: "exec:" has no program\n  write exec:<command line>'),
         (
             "a '{{ b }}",
             '.id: "a \'{{ b }}" cannot be split into words: no closing quotation\n  close the quote',
         ),
-        ("a\0b", ".id: a command line cannot have a NUL character"),
+        ("a\0b", ".id: a command line must not contain a NUL character"),
     ],
 )
 def test_a_line_that_is_no_command_is_a_problem(line: str, problem: str) -> None:
-    """Shown as it stands in the suite."""
+    """The problem shows the line as written in the suite."""
     assert problems(line) == [problem]
 
 
 def test_a_program_with_a_path_is_beside_the_suite(tmp_path: Path) -> None:
-    """Not in the workspace, in which it runs; a bare name is looked for in PATH."""
+    """A path is relative to the suite, not to the workspace; a bare name is searched in PATH."""
     program(tmp_path / "bin" / "agent")
     program(tmp_path / "flat", 0o644)
     assert settings("bin/agent x", tmp_path).command(str) == (f"{tmp_path}/bin/agent", "x")
     assert settings("sh x", tmp_path).command(str) == ("sh", "x")
     assert settings("/bin/sh", tmp_path).command(str) == ("/bin/sh",)
-    assert problems("./other", tmp_path) == [f'.id: there is no program "{tmp_path}/other"']
+    assert problems("./other", tmp_path) == [f'.id: program "{tmp_path}/other" not found']
     assert problems("./flat", tmp_path) == [
         f'.id: "{tmp_path}/flat" is not executable\n  chmod +x ./flat'
     ]
 
 
 def test_a_program_that_is_a_template_is_known_when_it_runs(tmp_path: Path) -> None:
-    """Then it is treated in the same way."""
+    """The rendered path is handled like a fixed one."""
     filled = {"{{tool}}": "bin/x", "{{workspace}}/y": "/w/y", "{{name}}": "sh"}
     found = [settings(line, tmp_path).command(filled.__getitem__) for line in filled]
     assert found == [(f"{tmp_path}/bin/x",), ("/w/y",), ("sh",)]
 
 
 def test_what_is_beside_the_suite_is_looked_for(tmp_path: Path) -> None:
-    """The program, and the script of an interpreter; what other words name may not be there yet."""
+    """The program and an interpreter's script must exist; files in other words may be created later."""
     program(tmp_path / "agent.sh")
     for line in ("{{suite}}/agent.sh", "sh -e {{ suite }}/agent.sh", "sh agent.sh", "sh -c x"):
         assert settings(line, tmp_path).words
@@ -135,20 +134,20 @@ def test_what_is_beside_the_suite_is_looked_for(tmp_path: Path) -> None:
         "python3 {{suite}}/{{x}}.py",
     ):
         assert settings(line, tmp_path).words
-    assert problems("{{suite}}/nope", tmp_path) == [f'.id: there is no program "{tmp_path}/nope"']
+    assert problems("{{suite}}/nope", tmp_path) == [f'.id: program "{tmp_path}/nope" not found']
     for line in ("sh {{suite}}/nope x", "/bin/sh -e {{ suite }}/nope"):
         program_said = line.split()[0]
-        told = f'.id: there is no file "{tmp_path}/nope" for {program_said}'
+        told = f'.id: file "{tmp_path}/nope" for {program_said} not found'
         assert problems(line, tmp_path) == [told]
 
 
 def test_an_agent_cannot_be_asked(tmp_path: Path) -> None:
-    """As a judge, for one."""
+    """A request to an agent fails, for example one of a judge."""
     with pytest.raises(ProviderError) as caught:
         run(lambda: ask(settings("sh -c x")))
     assert str(caught.value) == (
-        "bad_request: exec:sh -c x is an agent here, which works on cases and cannot be asked; "
-        "a judge has to be another provider"
+        "bad_request: exec:sh -c x is an agent here, which works on cases and cannot answer requests; "
+        "use another provider as the judge"
     )
 
 
@@ -165,27 +164,27 @@ def resolved(entry_id: str, **readers: Any) -> ProviderSpec:
 
 
 def test_a_reader_wins_over_the_usual_one_for_its_prefix() -> None:
-    """And over no other."""
+    """The reader is used for its prefix only."""
     own = {"readers": {"exec": read_agent_command}}
     spec = resolved("exec:sh x", **own)
     assert isinstance(spec.settings, CommandAgentSettings)
     assert "sk-1234567890" in spec.secrets
     assert isinstance(resolved("exec:sh x").settings, ExecSettings)
-    with pytest.raises(SuiteError, match="is not a provider"):
+    with pytest.raises(SuiteError, match='unknown provider "exek:sh"'):
         resolved("exek:sh", **own)
 
 
 @given(st.text(st.sampled_from("ab \t'\"\\$"), max_size=12))
 @hypothesis_settings(max_examples=hypothesis_settings().max_examples // 2)
 def test_a_line_without_templates_is_split_as_a_shell_would(line: str) -> None:
-    """As for programs that are no agents."""
+    """Agents and other programs split lines in the same way."""
     assert split_templates(line) == split_line(line)
 
 
 @given(st.lists(st.text(st.sampled_from("ab '\"|{}%\\"), max_size=6), min_size=1, max_size=4))
 @hypothesis_settings(max_examples=hypothesis_settings().max_examples // 2)
 def test_what_a_template_encloses_is_never_split(inner: list[str]) -> None:
-    """Whatever stands in it that a shell would look at."""
+    """Shell syntax inside a template does not split it."""
     words = [f"x{{{{{text.replace('}', '')}}}}}y" for text in inner]
     found = split_templates(" ".join(words))
     assert found == words

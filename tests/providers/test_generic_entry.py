@@ -1,4 +1,4 @@
-"""What an entry may say, and what is told of one that is wrong."""
+"""Entries of HTTP providers, and the problems of wrong ones."""
 
 import hashlib
 from pathlib import Path
@@ -18,7 +18,7 @@ from trioeval.templates import unclosed_tag
 
 URL = "https://a.example/x"
 IN_QUERY = {"type": "api_key", "value": "k-12", "placement": "query"}
-SCHEME = ".config.useHttps: the URL says the scheme already\n  leave it out"
+SCHEME = ".config.useHttps: the URL already has a scheme\n  leave it out"
 HERE = """
 from json import dumps
 other = lambda json, text, context: [inner := 1]
@@ -37,7 +37,7 @@ BEARER = {"type": "bearer", "token": "sk-very-secret"}
         (
             "http",
             {},
-            [".id: there is no URL\n  write it as the id, or set url or request in the config"],
+            [".id: missing URL\n  write it as the id, or set url or request in the config"],
         ),
         ("https:a.example", {}, [".id: must be an http or https URL with a host"]),
         (
@@ -53,7 +53,7 @@ BEARER = {"type": "bearer", "token": "sk-very-secret"}
         (
             URL,
             {"url": "http://b.example"},
-            ['.config.url: the id names a URL already\n  keep one of them; the id may be "http"'],
+            ['.config.url: the id already has a URL\n  keep one of them; the id may be "http"'],
         ),
         (
             URL,
@@ -78,8 +78,8 @@ BEARER = {"type": "bearer", "token": "sk-very-secret"}
             URL,
             {"headers": {"Authorization": "x", "Content-Length": 3}, "auth": BEARER},
             [
-                ".config.headers: auth sets the header authorization already\n  keep one of them",
-                ".config.headers: the header content-length is about the connection\n  leave it out",
+                ".config.headers: auth already sets the header authorization\n  keep one of them",
+                ".config.headers: the header content-length belongs to the connection\n  leave it out",
             ],
         ),
         (
@@ -93,15 +93,15 @@ BEARER = {"type": "bearer", "token": "sk-very-secret"}
                     "clientSecret": "b",
                 },
             },
-            [".config.request: auth sets the header authorization already\n  keep one of them"],
+            [".config.request: auth already sets the header authorization\n  keep one of them"],
         ),
         (
             URL,
             {"headers": {"x\n": "a"}},
             [
                 (
-                    ".config.headers: must be an object of header names and printable ASCII texts; "
-                    "what is there is not shown"
+                    ".config.headers: must be an object of header names and printable ASCII texts "
+                    "(its value is not shown)"
                 ),
             ],
         ),
@@ -110,7 +110,7 @@ BEARER = {"type": "bearer", "token": "sk-very-secret"}
             {"body": {"a": 1}, "headers": {"Content-Type": "text/plain"}},
             [
                 (
-                    ".config.body: an object is sent as JSON, and the headers say another content-type\n"
+                    ".config.body: an object is sent as JSON, but the headers have another content-type\n"
                     "  write the body as text, or leave the header out"
                 ),
             ],
@@ -119,9 +119,9 @@ BEARER = {"type": "bearer", "token": "sk-very-secret"}
             URL,
             {"request": "GET /\nHost: b.example", "method": "GET", "query_params": {"a": 1}},
             [
-                ".config.method: the request says that already\n  keep one of them",
-                ".config.query_params: the request says that already\n  keep one of them",
-                '.id: the request says the URL already\n  write "https"',
+                ".config.method: the request sets it already\n  keep one of them",
+                ".config.query_params: the request sets it already\n  keep one of them",
+                '.id: the request already has a URL\n  write "https"',
             ],
         ),
         (
@@ -151,10 +151,10 @@ BEARER = {"type": "bearer", "token": "sk-very-secret"}
             {"transformRequest": "{{ +}}", "tls": {"cert": "here.pem", "certPath": "here.pem"}},
             [
                 ".config.transformRequest: not a template: line 1: unexpected 'end of print statement'",
-                ".config.tls.certPath: is said twice\n  keep one of them",
+                ".config.tls.certPath: is set twice\n  keep one of them",
             ],
         ),
-        ("http", {"request": "file://raw.txt"}, ['.config.request: there is no file "raw.txt"']),
+        ("http", {"request": "file://raw.txt"}, ['.config.request: file "raw.txt" not found']),
         (
             URL,
             {"body": "file://latin.txt"},
@@ -188,26 +188,26 @@ BEARER = {"type": "bearer", "token": "sk-very-secret"}
                     ".config.transformRequest: is not JavaScript: SyntaxError: unexpected token in "
                     "expression: ')'"
                 ),
-                ".config.transformResponse: is not a JSONPath: unexpected end of query",
+                ".config.transformResponse: is not a valid JSONPath: unexpected end of query",
             ],
         ),
         (
             URL,
             {"transformResponse": "file://none.py", "transformRequest": "file://a.js"},
             [
-                ".config.transformRequest: files are not supported yet\n  write the code itself",
-                '.config.transformResponse: there is no file "none.py"',
+                ".config.transformRequest: files are not supported\n  write the code itself",
+                '.config.transformResponse: file "none.py" not found',
             ],
         ),
         (
             URL,
             {"session": {}, "tokenEstimation": {}, "tls": {"ca": "no.pem", "key": "-----BEGIN"}},
             [
-                '.config.session: "session" is not supported yet',
-                '.config.tokenEstimation: "tokenEstimation" is not supported yet',
-                '.config.tls.ca: there is no file "no.pem"',
-                ".config.tls.key: must name a file, not be the certificate itself",
-                ".config.tls.key: a key is of no use without its certificate\n  set cert as well",
+                '.config.session: "session" is not supported',
+                '.config.tokenEstimation: "tokenEstimation" is not supported',
+                '.config.tls.ca: file "no.pem" not found',
+                ".config.tls.key: must name a file, not contain the certificate itself",
+                ".config.tls.key: a key requires its certificate\n  set cert as well",
             ],
         ),
         (
@@ -215,8 +215,8 @@ BEARER = {"type": "bearer", "token": "sk-very-secret"}
             {"auth": {"type": "digest"}},
             [
                 (
-                    '.config.auth.type: "digest" is not a type of auth\n'
-                    "  known are bearer, basic, api_key, oauth"
+                    '.config.auth.type: "digest" is not a valid type of auth\n'
+                    "  use bearer, basic, api_key or oauth"
                 ),
             ],
         ),
@@ -225,8 +225,8 @@ BEARER = {"type": "bearer", "token": "sk-very-secret"}
             {"auth": {"type": "file", "path": "x"}},
             [
                 (
-                    '.config.auth.type: "file" is not supported yet\n'
-                    "  known are bearer, basic, api_key, oauth"
+                    '.config.auth.type: "file" is not supported\n'
+                    "  use bearer, basic, api_key or oauth"
                 ),
             ],
         ),
@@ -235,8 +235,8 @@ BEARER = {"type": "bearer", "token": "sk-very-secret"}
             {"auth": {"type": "api_key", "keyname": "x", "value": "é"}},
             [
                 '.config.auth.keyname: "keyname" is not a key\n  did you mean "keyName"?',
-                ".config.auth.value: must be printable ASCII text; what is there is not shown",
-                ".config.auth.keyName: is missing; auth of the type api_key needs it",
+                ".config.auth.value: must be printable ASCII text (its value is not shown)",
+                ".config.auth.keyName: missing; auth of type api_key requires it",
             ],
         ),
         (
@@ -258,7 +258,7 @@ BEARER = {"type": "bearer", "token": "sk-very-secret"}
         (
             URL,
             {"multipart": {"parts": []}},
-            [".config.multipart: must be an object with parts, a list of one part or more"],
+            [".config.multipart: must be an object with parts, a list of at least one part"],
         ),
         (
             URL,
@@ -283,20 +283,20 @@ BEARER = {"type": "bearer", "token": "sk-very-secret"}
                     'got {"kind": "fild"}'
                 ),
                 '.config.multipart.parts[1].valu: "valu" is not a key\n  did you mean "value"?',
-                ".config.multipart.parts[1].value: is missing; a field needs it",
-                ".config.multipart.parts[2].source: is missing; a file needs it",
+                ".config.multipart.parts[1].value: missing; a field requires it",
+                ".config.multipart.parts[2].source: missing; a file requires it",
                 (
-                    ".config.multipart.parts[3].source.type: generated files are not supported yet\n"
-                    "  known is path"
+                    ".config.multipart.parts[3].source.type: generated files are not supported\n"
+                    "  use path"
                 ),
-                '.config.multipart.parts[4].source.path: there is no file "none"',
-                ".config.multipart.parts[5].source.path: is missing",
+                '.config.multipart.parts[4].source.path: file "none" not found',
+                ".config.multipart.parts[5].source.path: missing",
                 (
                     ".config.multipart.parts[6].value: not a template: line 1: unexpected 'end of print "
                     "statement'"
                 ),
-                ".config.body: multipart is the body already\n  keep one of them",
-                ".config.headers: multipart makes its own content-type\n  leave it out",
+                ".config.body: multipart is already the body\n  keep one of them",
+                ".config.headers: multipart sets its own content-type\n  leave it out",
             ],
         ),
         (
@@ -309,7 +309,7 @@ BEARER = {"type": "bearer", "token": "sk-very-secret"}
             },
             [
                 f".config.multipart.parts[0].value: {unclosed_tag('{{ b')}",
-                ".config.body: multipart is the body already\n  keep one of them",
+                ".config.body: multipart is already the body\n  keep one of them",
                 f".id: {unclosed_tag(URL + '/{{promt')}",
                 (".config.headers.x: not a template: line 1: unexpected '}'"),
                 f".config.transformRequest: {unclosed_tag('{{ promt')}",
@@ -323,46 +323,46 @@ BEARER = {"type": "bearer", "token": "sk-very-secret"}
         (
             "https",
             {"request": "GET /x\nHost: a.example", "useHttps": False},
-            ['.config.useHttps: the id "https" says another scheme\n  keep one of them'],
+            ['.config.useHttps: the id "https" has another scheme\n  keep one of them'],
         ),
         ("http", {"request": "GET /x\nHost: a.example", "useHttps": True}, []),
         (
             URL,
             {"headers": {"X-A": "1", "x-a": "2"}},
-            [".config.headers: the header x-a is said twice\n  keep one of them"],
+            [".config.headers: the header x-a is set twice\n  keep one of them"],
         ),
         (
             URL,
             {"auth": {"type": "api_key", "keyName": "Content-Length", "value": "k"}},
             [
                 (
-                    ".config.auth.keyName: the header content-length is about the connection\n"
-                    "  name another"
+                    ".config.auth.keyName: the header content-length belongs to the connection\n"
+                    "  use another header"
                 ),
             ],
         ),
         (
             URL,
             {"auth": {"type": "api_key", "keyName": "a(b", "value": "k"}},
-            ['.config.auth.keyName: "a(b" is not the name of a header'],
+            ['.config.auth.keyName: "a(b" is not a valid header name'],
         ),
         (
             f"{URL}?key=a",
             {"auth": {**IN_QUERY, "keyName": "key"}},
-            ['.config.auth.keyName: the request has a parameter "key" already\n  keep one of them'],
+            ['.config.auth.keyName: the request already has a parameter "key"\n  keep one of them'],
         ),
         (
             URL,
             {"auth": {**IN_QUERY, "keyName": "Host"}, "queryParams": {"Host": 1}},
             [
-                '.config.auth.keyName: the request has a parameter "Host" already\n  keep one of them'
+                '.config.auth.keyName: the request already has a parameter "Host"\n  keep one of them'
             ],
         ),
         (URL, {"auth": {**IN_QUERY, "keyName": "host"}}, []),
         (
             URL,
             {"transformResponse": "file://here.py:none"},
-            ['.config.transformResponse: there is no function none in "here.py"'],
+            ['.config.transformResponse: function none not found in "here.py"'],
         ),
         (URL, {"transformResponse": "file://here.py:other"}, []),
         (URL, {"transformResponse": "file://here.py:dumps"}, []),
@@ -371,7 +371,7 @@ BEARER = {"type": "bearer", "token": "sk-very-secret"}
         (
             URL,
             {"transformResponse": "file://here.py:inner"},
-            ['.config.transformResponse: there is no function inner in "here.py"'],
+            ['.config.transformResponse: function inner not found in "here.py"'],
         ),
         (URL, {"transformResponse": "file://stars.py:anything"}, []),
         (URL, {"transformResponse": "file://dynamic.py:anything"}, []),
@@ -385,7 +385,7 @@ BEARER = {"type": "bearer", "token": "sk-very-secret"}
 def test_all_that_is_wrong_is_told_at_once(
     tmp_path: Path, entry_id: str, config: dict[str, Any], told: list[str]
 ) -> None:
-    """With its place, and what would be right; no secret is shown."""
+    """A problem has the place and the requirement; no secret is shown."""
     (tmp_path / "here.pem").write_text("")
     (tmp_path / "here.py").write_text(HERE)
     (tmp_path / "stars.py").write_text("from json import *")
@@ -428,12 +428,12 @@ def sha(text: str) -> str:
     ],
 )
 def test_a_lane_is_a_place_and_an_account(entry_id: str, config: dict[str, Any], key: str) -> None:
-    """Queries, bodies and other headers do not make another one."""
+    """Queries, bodies and other headers do not change the lane."""
     assert settings(entry_id, body={"a": 1} if not config else None, **config).lane_key == key
 
 
 def test_accounts_have_lanes_of_their_own() -> None:
-    """Whatever they are told by."""
+    """Any credential distinguishes accounts."""
     configs: list[dict[str, Any]] = [
         {"auth": BEARER},
         {"auth": {"type": "basic", "username": "a", "password": "b"}},
@@ -447,7 +447,7 @@ def test_accounts_have_lanes_of_their_own() -> None:
 
 
 def test_secrets_are_found_where_they_stand() -> None:
-    """In headers, in parameters, in auth; what is a template is not one, nor is a short parameter."""
+    """Headers, parameters and auth contain secrets; templates and short parameters are not secrets."""
     read = settings(
         f"{URL}?signature=abc/defgh&key=short",
         headers={"X-Api-Key": "key-0", "Cookie": "session=1", "Authorization": "Bearer {{x}}"},
@@ -461,14 +461,14 @@ def test_secrets_are_found_where_they_stand() -> None:
 
 
 def test_a_price_is_known_before_the_first_call() -> None:
-    """Budgets ask for it."""
+    """Budgets need the price."""
     spec = generic(URL, price={"input": 2, "output": 8})
     assert spec.metering.price == Price(input=2, output=8)
     assert settings(URL).price is None
 
 
 def test_files_of_the_suite_are_read_once(tmp_path: Path) -> None:
-    """A request, a body, certificates and functions stand beside the suite."""
+    """A request, a body, certificates and functions are files beside the suite."""
     (tmp_path / "raw.txt").write_text("POST /x HTTP/1.1\nHost: a.example\n\n{{prompt}}")
     (tmp_path / "body.json").write_text('{"q": "{{prompt}}"}')
     trustme.CA().cert_pem.write_to_path(tmp_path / "ca.pem")
@@ -493,5 +493,5 @@ ANY = st.recursive(
 @pytest.mark.slow
 @given(st.dictionaries(st.sampled_from([key.name for key in KEYS]), ANY, max_size=4))
 def test_every_config_is_right_or_is_told_why_not(config: dict[str, Any]) -> None:
-    """Nothing that a suite may say is a crash."""
+    """No config raises another exception."""
     assert isinstance(problems("http", **config), list)

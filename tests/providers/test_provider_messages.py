@@ -29,7 +29,7 @@ USER = {"role": "user", "content": "Hi"}
     ],
 )
 def test_chat_prompts_are_lists_in_json_or_yaml(prompt: str, messages: list[Any]) -> None:
-    """Messages are taken as they are written, and scalars of YAML stay text."""
+    """Messages are unchanged, and scalars of YAML stay text."""
     assert to_messages(prompt) == messages
 
 
@@ -48,7 +48,7 @@ def test_chat_prompts_are_lists_in_json_or_yaml(prompt: str, messages: list[Any]
     ],
 )
 def test_any_other_text_is_one_user_message(prompt: str) -> None:
-    """Text that is not a list of messages is asked as it stands."""
+    """Text that is not a list of messages is sent unchanged."""
     assert to_messages(prompt) == [{"role": "user", "content": prompt}]
 
 
@@ -57,11 +57,11 @@ def test_any_other_text_is_one_user_message(prompt: str) -> None:
     [
         (
             '[{"role":}]',
-            "it begins like JSON and is not: Expecting value: line 1 column 10 (char 9)",
+            "it starts like JSON but is not valid: Expecting value: line 1 column 10 (char 9)",
         ),
         (
             '[{"role": "user", "content": NaN}]',
-            "it begins like JSON and is not: NaN is not a JSON value",
+            "it starts like JSON but is not valid: NaN is not a valid JSON value",
         ),
         ('[{"role": "user"}, {"content": "Hi"}]', "messages[1] is not an object with a role"),
         ("- role: user\n- content: Hi", "messages[1] is not an object with a role"),
@@ -73,14 +73,14 @@ def test_any_other_text_is_one_user_message(prompt: str) -> None:
         ("- role: !!int a", "its YAML is not valid: invalid literal for int() with base 10: 'a'"),
         (
             "- role: u\n  at: !!timestamp 2026-01-01",
-            "its YAML holds values that JSON does not know",
+            "its YAML has values that JSON does not support",
         ),
-        ("- role: u\n  content: &a [*a]", "its YAML holds values that JSON does not know"),
+        ("- role: u\n  content: &a [*a]", "its YAML has values that JSON does not support"),
         ("- role: a\x00", f"its YAML is not valid: {CONTROL}"),
     ],
 )
 def test_broken_messages_are_refused(prompt: str, reason: str) -> None:
-    """What was meant to be messages and is none is never asked as plain text."""
+    """Invalid messages are never sent as plain text."""
     with pytest.raises(ProviderError) as caught:
         to_messages(prompt)
-    assert str(caught.value) == f"bad_request: the prompt cannot be sent: {reason}"
+    assert str(caught.value) == f"bad_request: invalid prompt: {reason}"

@@ -28,6 +28,10 @@ MODEL = "claude-haiku-4-5"
 BASE = "https://api.anthropic.com/v1"
 SCHEMA = {"type": "object", "properties": {"sum": {"type": "integer"}}}
 FORMAT = {"type": "json_schema", "schema": SCHEMA}
+ADVICE_BY_KIND = {
+    **dict.fromkeys(("auth", "permission"), "check ANTHROPIC_API_KEY; "),
+    "not_found": "check apiBaseUrl and the model name; ",
+}
 THINKING = {"type": "enabled", "budget_tokens": 4000}
 
 TEXT = {"type": "text", "text": "It is four."}
@@ -85,7 +89,7 @@ def api_error(kind: str, text: str = "No.") -> dict[str, Any]:
 
 
 def grown(index: int, block: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The events of a block, cut in the middle of its texts."""
+    """Return the events of a block, cut in the middle of its texts."""
     start = dict(block)
     deltas: list[dict[str, Any]] = []
 
@@ -114,7 +118,7 @@ def grown(index: int, block: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def streamed(whole: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The events that a message comes as when it is streamed."""
+    """Return the events of a streamed message."""
     ends = {
         name: whole[name]
         for name in ("stop_reason", "stop_sequence", "stop_details")
@@ -140,7 +144,7 @@ def written(events: Sequence[Any]) -> bytes:
 
 
 def split_emoji() -> list[dict[str, Any]]:
-    """A character that is cut into two events, between the halves of its surrogate pair."""
+    """Return a character that is cut into two events, between the halves of its surrogate pair."""
     events = streamed(message(said("😀")))
     halves = ["\ud83d", "\ude00"]
     for event in events:
@@ -167,12 +171,12 @@ WHOLES = (
     message(stop_reason="refusal", stop_details={"type": "refusal", "category": "cyber"}),
 )
 NO_MESSAGE = "malformed_reply: the reply is not a message"
-ONLY_SYSTEM = "it holds nothing but a system message"
+ONLY_SYSTEM = "it has only system messages"
 KEEP_ONE = "keep one of them"
 
 
 def mistake(key: str, fault: str, hint: str | None = None, /, **config: Any) -> Mistake:
-    """A wrong config with one problem."""
+    """Return a wrong config with one problem."""
     return Mistake(config, [Problem(f".config.{key}", fault, hint)])
 
 
@@ -283,7 +287,7 @@ MESSAGES = Vendor(
             {"thinking": {"type": "enabled", "budget_tokens": 2000}, "max_tokens": 2000},
             (
                 "max_tokens: must be above the budget_tokens of thinking (2000), got 2000 "
-                "(the answer is what is left)"
+                "(the rest is for the reply's text)"
             ),
         ),
     ),
@@ -302,7 +306,7 @@ MESSAGES = Vendor(
             [
                 Problem(
                     ".id",
-                    '"anthropic:messages:" names no model',
+                    '"anthropic:messages:" has no model name',
                     "write anthropic:messages:<model>",
                 )
             ],
@@ -322,7 +326,7 @@ MESSAGES = Vendor(
         mistake(
             "max_tokens",
             "must be above the budget_tokens of thinking (4000), got 4000",
-            "the answer is what is left",
+            "the rest is for the reply's text",
             thinking=THINKING,
             max_tokens=4000,
         ),
@@ -342,8 +346,8 @@ MESSAGES = Vendor(
         ),
         mistake(
             "passthrough.stream",
-            "whether a reply is streamed follows from what is measured",
-            'leave it out; metrics: ["ttft"] streams, and times the first token',
+            "streaming is decided by metrics",
+            'leave it out; metrics: ["ttft"] streams, and measures the time to the first token',
             passthrough={"stream": True},
         ),
         mistake(
@@ -416,7 +420,10 @@ MESSAGES = Vendor(
             Streamed(message(said("😀")), split_emoji()),
         ),
         errors=tuple(
-            (api_error(type_, f"Sorry {KEY}."), f"{kind}: HTTP 200 OK: Sorry [hidden].")
+            (
+                api_error(type_, f"Sorry {KEY}."),
+                f"{kind}: HTTP 200 OK: {ADVICE_BY_KIND.get(kind, '')}Sorry [hidden].",
+            )
             for type_, kind in (
                 ("overloaded_error", "overloaded"),
                 ("rate_limit_error", "rate_limited"),

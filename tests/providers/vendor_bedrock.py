@@ -30,7 +30,7 @@ def thought_of(text: str) -> dict[str, Any]:
     return {"reasoningContent": {"reasoningText": {"text": text, "signature": "s"}}}
 
 
-NOT_CONVERSE = "malformed_reply: the reply is not one of Converse"
+NOT_CONVERSE = "malformed_reply: the reply is not a Converse reply"
 FILTERS = ("content_filtered", "guardrail_intervened")
 
 CONVERSE = Vendor(
@@ -51,8 +51,8 @@ CONVERSE = Vendor(
     secrets=("aws-secret",),
     missing=Problem(
         ".config.region",
-        "there is no region",
-        "set region in the config, or AWS_REGION in the environment",
+        "this provider needs a region",
+        "set config.region, or AWS_REGION in the environment or in a file given with --env-file",
     ),
     fail=lambda text: {"message": text},
     usage=("usage", "inputTokens"),

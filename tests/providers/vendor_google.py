@@ -59,7 +59,7 @@ def api_error(code: int, status: str, message: str, *details: Mapping[str, Any])
 
 
 def pieces(part: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """A part as it comes: texts in two halves, what is beside them at the end."""
+    """Return a part in pieces: texts in two halves, with the other fields at the end."""
     if "text" not in part:
         return [dict(part)]
     half = len(part["text"]) // 2
@@ -68,7 +68,7 @@ def pieces(part: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def streamed(whole: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The replies that one comes as when it is streamed."""
+    """Return the replies of a stream."""
     rest = {name: value for name, value in whole.items() if name != "candidates"}
     named = ("modelVersion", "responseId")
     common: dict[str, Any] = {name: rest[name] for name in named if name in rest}
@@ -100,7 +100,7 @@ def written(chunks: Sequence[Any]) -> bytes:
 
 
 def split_emoji() -> list[dict[str, Any]]:
-    """A character that is cut into two events, between the halves of its surrogate pair."""
+    """Return a character that is cut into two events, between the halves of its surrogate pair."""
     first, second, *rest = streamed(generated(candidate({"text": "😀"})))
     for chunk, half in ((first, "\ud83d"), (second, "\ude00")):
         chunk["candidates"][0]["content"]["parts"] = [{"text": half}]
@@ -125,20 +125,20 @@ WHOLES = (
     generated({"finishReason": "SAFETY", "index": 0}),
     {"promptFeedback": {"blockReason": "SAFETY"}, "usageMetadata": USAGE, "responseId": "resp_1"},
 )
-NO_CANDIDATE = "empty_reply: the reply holds no candidate"
-NOT_GENERATED = "malformed_reply: the reply is not one of generateContent"
-NO_URI = "an image is not a data: URI; of others Gemini takes fileData alone"
+NO_CANDIDATE = "empty_reply: the reply has no candidate"
+NOT_GENERATED = "malformed_reply: the reply is not a generateContent reply"
+NO_URI = "an image must be a data: URI; Gemini accepts others only as fileData"
 FORMS = "write google:<model> or google:embedding:<model>"
 HI = {"contents": [{"role": "user", "parts": [{"text": "Hi"}]}]}
 
 
 def no_model(entry: str) -> Mistake:
-    """An id that names no model."""
-    return Mistake({}, [Problem(".id", f'"{entry}" is no model of Gemini', FORMS)], entry=entry)
+    """Return a mistake: an id without a model name."""
+    return Mistake({}, [Problem(".id", f'"{entry}" is not a valid Gemini id', FORMS)], entry=entry)
 
 
 def mistake(key: str, fault: str, hint: str | None = None, /, **config: Any) -> Mistake:
-    """A wrong config with one problem."""
+    """Return a wrong config with one problem."""
     return Mistake(config, [Problem(f".config.{key}", fault, hint)])
 
 
@@ -256,13 +256,13 @@ GENERATE = Vendor(
     unsendable=(
         (
             json.dumps([{"role": "system", "content": "Be brief."}]),
-            "it holds nothing but a system message",
+            "it has only system messages",
         ),
         (
             json.dumps([{"role": "user", "content": None}]),
             "a message has neither parts nor content that is text or a list",
         ),
-        (chat("user", 1), "a content holds something that is neither text nor an object"),
+        (chat("user", 1), "a content has a block that is neither text nor an object"),
         (chat("user", {"type": "image_url", "image_url": {"url": "https://a/b.png"}}), NO_URI),
         (chat("user", {"type": "image", "source": {"type": "url", "url": "https://a"}}), NO_URI),
     ),
@@ -284,13 +284,15 @@ GENERATE = Vendor(
                 Problem(
                     ".id",
                     "Vertex AI is not supported",
-                    f"write google:{MODEL}, with a key of the Gemini API",
+                    f"use google:{MODEL} with a key of the Gemini API",
                 )
             ],
             entry=f"vertex:{MODEL}",
         ),
         mistake(
-            "apiVersion", 'must be letters and digits, as v1beta, got "v1/x"', apiVersion="v1/x"
+            "apiVersion",
+            'must be letters and digits, such as v1beta, got "v1/x"',
+            apiVersion="v1/x",
         ),
         mistake(
             "topP",
@@ -301,14 +303,14 @@ GENERATE = Vendor(
         ),
         mistake(
             "tool_choice",
-            "toolConfig says it already",
+            "toolConfig sets it already",
             "keep one of them",
             toolConfig={"a": 1},
             tool_choice="auto",
         ),
         mistake(
             "passthrough.contents",
-            "the contents are those of the prompt",
+            "contents come from the prompt",
             "leave it out",
             passthrough={"contents": []},
         ),

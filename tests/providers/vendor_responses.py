@@ -71,7 +71,7 @@ def event(kind: str, **data: Any) -> dict[str, Any]:
 
 
 def itemised(whole: Mapping[str, Any], end: str = "response.completed") -> Streamed:
-    """A response, and the events that it comes as."""
+    """Return a response, and its events."""
     early = {**whole, "status": "in_progress", "output": [], "usage": None}
     items = enumerate(whole["output"])
     events = [
@@ -201,7 +201,7 @@ RESPONSES = Vendor(
         ('[{"role": "user"}, {"a": 1}]', "messages[1] is not an object with a role"),
         (
             '[{"type": "x", "a": NaN}]',
-            "it begins like JSON and is not: NaN is not a JSON value",
+            "it starts like JSON but is not valid: NaN is not a valid JSON value",
         ),
     ),
     strangers=(
@@ -234,7 +234,7 @@ RESPONSES = Vendor(
             [
                 Problem(
                     ".config.metrics",
-                    "a response that is made in the background has no first token to wait for",
+                    "a response in the background has no time to the first token",
                     "leave metrics or background out",
                 )
             ],

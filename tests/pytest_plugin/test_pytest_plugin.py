@@ -180,7 +180,7 @@ def test_rows_are_items_that_end_as_the_rows_do(
     done.stdout.fnmatch_lines(
         [
             "1 of 2 rows of checked did not pass",
-            "test 1, column 0: the output does not equal*",
+            "row 1 (*), echo: the output does not equal*",
             'the output contains "x"',
             "prompt:",
             "    say x [[]31mx",

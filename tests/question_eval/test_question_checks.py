@@ -11,7 +11,7 @@ from trioeval.run import PreparedSuite
 from trioeval.run.prepare import prepare
 
 RELEVANT = {"type": "context-relevance", "provider": "echo"}
-HINT = '\n  write the question as "query" among the "vars"'
+HINT = '\n  add the question as "query" to "vars"'
 
 
 def prepared(*tests: Any, **keys: Any) -> PreparedSuite:
@@ -35,11 +35,11 @@ def test_a_question_that_is_missing_is_told_at_every_assertion() -> None:
     assert refused({"vars": {"query": "q"}, "assert": [RELEVANT]}, test) == [
         (
             "$.tests[1].assert[0]: context-relevance judges by the variable query,"
-            " and the test has none"
+            " but the test does not have it"
         ),
         (
             "$.tests[1].assert[1].assert[0]: not-context-faithfulness judges by the variable query,"
-            " and the test has none"
+            " but the test does not have it"
         ),
     ]
     scenario = {"config": [{"vars": {"x": 1}}], "tests": [{"assert": [RELEVANT]}]}
@@ -57,7 +57,7 @@ def test_an_assertion_for_all_tests_is_told_once() -> None:
     )
     assert told == (
         "$.defaultTest.assert[0]: context-relevance judges by the variable query,"
-        " and tests[1] has none"
+        " but tests[1] does not have it"
     )
 
 
@@ -89,7 +89,7 @@ def test_a_question_that_code_makes_is_not_missed(tmp_path: Path) -> None:
 
 
 def warned_of(*tests: Any, **keys: Any) -> list[str]:
-    hint = '\n  write what its type has, such as "{{ output }}"'
+    hint = '\n  add a variable of the assertion type, such as "{{ output }}"'
     return [str(warning).removesuffix(hint) for warning in prepared(*tests, **keys).warnings]
 
 
@@ -101,21 +101,24 @@ def judged_by(prompt: Any, **more: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("prompt", "told"),
     [
-        ("{{ rubrik }}", ", and there is no rubrik"),
-        ("{{ rubrik }} {{ outptu }}", ", and there is no outptu and no rubrik"),
+        ("{{ rubrik }}", "; it only uses unknown variables: rubrik"),
+        ("{{ rubrik }} {{ outptu }}", "; it only uses unknown variables: outptu, rubrik"),
         ("Is it kind?", ""),
-        ([{"role": "user", "content": "{{ rubrik }}"}], ", and there is no rubrik"),
-        ('[{"role": "user", "content": "{{ rubrik }}"}]', ", and there is no rubrik"),
+        ([{"role": "user", "content": "{{ rubrik }}"}], "; it only uses unknown variables: rubrik"),
+        (
+            '[{"role": "user", "content": "{{ rubrik }}"}]',
+            "; it only uses unknown variables: rubrik",
+        ),
     ],
 )
 def test_a_prompt_that_names_nothing_of_a_row_is_told(prompt: Any, told: str) -> None:
     """Every row would be judged alike, whatever was answered; each prompt is told once."""
     path = "$.tests[0].assert[0].rubricPrompt"
-    expected = [f"{path}: it names nothing of what is judged{told}"]
+    expected = [f"{path}: the judge's prompt does not contain what is judged{told}"]
     assert warned_of(judged_by(prompt), judged_by(prompt)) == expected
     options = {"options": {"rubricPrompt": prompt}}
     (warning,) = warned_of({"vars": {"topic": "x"}}, defaultTest=options)
-    assert warning.startswith("$.defaultTest.options.rubricPrompt: it names nothing")
+    assert warning.startswith("$.defaultTest.options.rubricPrompt: the judge's prompt does not")
 
 
 @pytest.mark.parametrize(
@@ -138,7 +141,7 @@ def test_a_prompt_that_names_something_is_not_told(prompt: Any) -> None:
 
 def test_a_name_that_is_nearly_right_is_told() -> None:
     """It prints nothing, and the judge does not see what it is for."""
-    told = '$.tests[0].assert[0].rubricPrompt: there is no outptu\n  did you mean "output"?'
+    told = '$.tests[0].assert[0].rubricPrompt: unknown variable outptu\n  did you mean "output"?'
     prompt = "{{ outptu }} by {{ rubric }}, for {{ tone }}"
     assert warned_of(judged_by(prompt)) == [told]
     assert warned_of(judged_by(prompt), {"vars": {"outptu": "mine"}}) == []

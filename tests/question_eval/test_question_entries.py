@@ -16,7 +16,7 @@ from trioeval.question_eval.model import Question, QuestionBudget, QuestionSetti
 from trioeval.run import prepare
 from trioeval.suite.expand import expand
 from trioeval.suite.filters import Filters, select_tests
-from trioeval.suite.model import QuotaSettings, Suite, Test
+from trioeval.suite.model import LimitsSettings, Suite, Test
 
 QUESTIONS = [
     {"id": "sky", "question": "Sky?", "answers": ["Red", "Blue"], "correctAnswers": ["Blue"]},
@@ -164,9 +164,9 @@ def test_an_entry_says_how_its_questions_are_asked(folder: Path) -> None:
             {"workers": 1, "concurrency": 2},
             "concurrency: workers and concurrency are the same key: write one of them",
         ),
-        ({"questionsFile": "qestions.json"}, 'questionsFile: there is no file "qestions.json"'),
+        ({"questionsFile": "qestions.json"}, 'questionsFile: file not found: "qestions.json"'),
         ({"questionsFile": "."}, 'questionsFile: "." is a folder'),
-        ({"questionsFile": 5}, "questionsFile: must be the name of a file, got 5"),
+        ({"questionsFile": 5}, "questionsFile: must be a file name, got 5"),
         (
             {"questionsFile": "/etc/passwd"},
             'questionsFile: "/etc/passwd" is outside of the suite\'s folder {folder}',
@@ -174,13 +174,13 @@ def test_an_entry_says_how_its_questions_are_asked(folder: Path) -> None:
         ({"budget": {"maxSteps": -1}}, "budget.maxSteps: must be at least 0, got -1"),
         ({"budget": {"maxStep": 1}}, 'budget.maxStep: "maxStep" is not a key here'),
         ({"failFast": "yes"}, 'failFast: must be true or false, got the text "yes"'),
-        ({"prompts": ["a"]}, "prompts: prompts belongs to tasks of type prompt_eval"),
-        ({"default_test": {}}, "default_test: default_test belongs to tasks of type prompt_eval"),
+        ({"prompts": ["a"]}, "prompts: prompts is a key of tasks of type prompt_eval"),
+        ({"default_test": {}}, "default_test: default_test is a key of tasks of type prompt_eval"),
         ({"model": "m"}, 'model: "model" is not a key here'),
         ({"tools": [{"name": "add"}]}, 'tools[0]: "target" is missing'),
         (
             {"tools": [{"name": "a b", "target": "file://tools.py:add"}]},
-            'tools[0].name: "a b" is no name that a model can call',
+            'tools[0].name: "a b" is not a valid tool name',
         ),
         (
             {"tools": [{"name": "add", "target": "file://tools.py"}]},
@@ -188,7 +188,7 @@ def test_an_entry_says_how_its_questions_are_asked(folder: Path) -> None:
         ),
         (
             {"tools": [{"name": "add", "target": "file://tools.py:sub"}]},
-            'tools[0].target: there is no function "sub" in "tools.py"',
+            'tools[0].target: function "sub" not found in "tools.py"',
         ),
         (
             {
@@ -204,7 +204,7 @@ def test_an_entry_says_how_its_questions_are_asked(folder: Path) -> None:
         ),
         (
             {"tools": [{"name": "add", "target": "file://tools.py:add"}] * 2},
-            'tools[1].name: tools[0] has the name "add" as well',
+            'tools[1].name: tools[0] has the same name, "add"',
         ),
     ],
 )
@@ -219,9 +219,9 @@ def test_qe_21_concurrency_belongs_to_questions(folder: Path) -> None:
     """As does everything else that is said of them; and a file of them is needed."""
     other = {"type": "prompt_eval", "concurrency": 2, "budget": {}}
     assert said_of(folder, other) == [
-        "$.tasks[0].questionsFile: questionsFile belongs to tasks of type question_eval",
-        "$.tasks[0].concurrency: concurrency belongs to tasks of type question_eval",
-        "$.tasks[0].budget: budget belongs to tasks of type question_eval",
+        "$.tasks[0].questionsFile: questionsFile is a key of tasks of type question_eval",
+        "$.tasks[0].concurrency: concurrency is a key of tasks of type question_eval",
+        "$.tasks[0].budget: budget is a key of tasks of type question_eval",
     ]
     assert said_of(folder, {"questionsFile": None}) == ['$.tasks[0]: "questionsFile" is missing']
 
@@ -234,7 +234,7 @@ def test_all_mistakes_of_an_entry_and_its_file_are_told_at_once(folder: Path) ->
     assert [line.replace(f"{folder}/", "") for line in said] == [
         '$.providers[0].lable: "lable" is not a key here',
         "$.tasks[0].workers: must be at least 1, got 0",
-        "questions.json:1:75: $.questions[0].answers: there are no answers",
+        "questions.json:1:75: $.questions[0].answers: no answers are given",
         "questions.json:1:108: $.questions[1].question: is required",
         "questions.json:1:108: $.questions[1].answers: is required",
         "questions.json:1:108: $.questions[1].correctAnswers: is required",
@@ -249,22 +249,22 @@ def test_all_mistakes_of_a_tool_are_told_at_once(folder: Path) -> None:
         {"name": 5, "target": "file://none.py:add", "parameters": []},
     ]
     assert said_of(folder, {"tools": tools}) == [
-        '$.tasks[0].tools[0].name: "a b" is no name that a model can call',
+        '$.tasks[0].tools[0].name: "a b" is not a valid tool name',
         '$.tasks[0].tools[0].target: tools are functions in Python files, got "tools.js:add"',
         '$.tasks[0].tools[0].parameters.type: must be "object", got the text "array"',
         "$.tasks[0].tools[1].name: must be text, got 5",
-        '$.tasks[0].tools[1].target: there is no file "none.py"',
+        '$.tasks[0].tools[1].target: file not found: "none.py"',
         "$.tasks[0].tools[1].parameters: must be an object, got a list",
     ]
 
 
-def test_qe_22_workers_of_the_task_come_before_those_of_the_quota() -> None:
+def test_qe_22_workers_of_the_task_come_before_those_of_the_limits() -> None:
     """And without either there is one."""
     file = Path("q.json")
-    five = QuotaSettings(workers=5)
+    five = LimitsSettings(workers=5)
     assert QuestionSettings(file=file, workers=3).rows_at_once(five) == 3
     assert QuestionSettings(file=file).rows_at_once(five) == 5
-    assert QuestionSettings(file=file).rows_at_once(QuotaSettings()) == 1
+    assert QuestionSettings(file=file).rows_at_once(LimitsSettings()) == 1
     assert QuestionSettings(file=file).rows_at_once(None) == 1
 
 
@@ -280,8 +280,8 @@ def test_a_file_of_questions_is_one_file(folder: Path) -> None:
     (folder / "below").mkdir()
     names = {
         "below": '"below" is a folder |   write the name of a file',
-        "*.json": 'there is no file "*.json"',
-        " ": 'must be the name of a file, got the text " "',
+        "*.json": 'file not found: "*.json"',
+        " ": 'must be a file name, got the text " "',
     }
     for name, told in names.items():
         assert hinted(folder, {"questionsFile": name}) == [f"$.tasks[0].questionsFile: {told}"]
@@ -293,13 +293,13 @@ def test_a_file_of_questions_is_one_file(folder: Path) -> None:
 
 def test_what_belongs_elsewhere_says_where(folder: Path) -> None:
     """To the top of the file, or to providers."""
-    found = hinted(folder, {"quota": {}, "lanes": {}, "command_line_options": {}, "model": "m"})
+    found = hinted(folder, {"limits": {}, "lanes": {}, "command_line_options": {}, "model": "m"})
     top = "write it at the top of the file"
     wanted = {
-        "quota": top,
+        "limits": top,
         "lanes": top,
         "command_line_options": top,
-        "model": "say who is asked by providers",
+        "model": "name the model under providers",
     }
     assert found == [
         f'$.tasks[0].{key}: "{key}" is not a key here |   {hint}' for key, hint in wanted.items()

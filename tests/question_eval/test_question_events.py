@@ -39,10 +39,10 @@ SHORT = Shortage("rate_limit", ("a:rpm",), 1.5)
 
 def test_one_event_a_reason_however_often_it_is_polled() -> None:
     """Another key, or another kind, is another reason."""
-    polls = [waits(Why.QUOTA, attrs.evolve(SHORT, until=at), at) for at in (1.5, 2.5, 3.5)]
-    other = waits(Why.QUOTA, attrs.evolve(SHORT, keys=("b:tpm",)))
-    shrinks = waits(Why.QUOTA, Shortage("limit_decreasing", ("a:rpm",)))
-    fails = waits(Why.QUOTA, Shortage("limiter_error", (), 9.0, "nobody answers"), 9.0)
+    polls = [waits(Why.SHARED_LIMIT, attrs.evolve(SHORT, until=at), at) for at in (1.5, 2.5, 3.5)]
+    other = waits(Why.SHARED_LIMIT, attrs.evolve(SHORT, keys=("b:tpm",)))
+    shrinks = waits(Why.SHARED_LIMIT, Shortage("limit_decreasing", ("a:rpm",)))
+    fails = waits(Why.SHARED_LIMIT, Shortage("limiter_error", (), 9.0, "nobody answers"), 9.0)
     started = CallStarted(4.0, 0, "lane")
     told = told_of(
         Admitted(0.0, 0, "lane"), Reserving(0.0, 0, "lane"), *polls, other, shrinks, fails, started
@@ -84,8 +84,8 @@ def test_who_stands_behind_waits_for_what_the_first_waits_for() -> None:
     """With the limits that lack room; on another lane, or when the first has gone, it is the lane's turn."""
     shrinks = Shortage("limit_decreasing", ("a:tpm",))
     for first, name, more in (
-        (waits(Why.QUOTA, SHORT), "waiting_rate_limit", {"keys": ["a:rpm"]}),
-        (waits(Why.QUOTA, shrinks), "waiting_limit_decreasing", {"keys": ["a:tpm"]}),
+        (waits(Why.SHARED_LIMIT, SHORT), "waiting_rate_limit", {"keys": ["a:rpm"]}),
+        (waits(Why.SHARED_LIMIT, shrinks), "waiting_limit_decreasing", {"keys": ["a:tpm"]}),
         (waits(Why.BLOCKED, until=9.0), "waiting_rate_limit", {}),
         (waits(Why.SLOT), "waiting_lane", {}),
         (attrs.evolve(waits(Why.PACE), index=None), "waiting_rate_limit", {}),
@@ -99,16 +99,16 @@ def test_who_stands_behind_waits_for_what_the_first_waits_for() -> None:
         turn(0),
         Waiting(1.5, "lane", Why.BACKOFF, 3.0, 0),
     ):
-        assert told_of(waits(Why.QUOTA, SHORT), gone, turn(1))[-1].name == "waiting_lane"
+        assert told_of(waits(Why.SHARED_LIMIT, SHORT), gone, turn(1))[-1].name == "waiting_lane"
     started = Admitted(1.5, 0, "lane")
     paced = attrs.evolve(waits(Why.PACE), index=None)
     assert told_of(paced, started, turn(1))[-1].name == "waiting_lane"
-    assert told_of(waits(Why.QUOTA, SHORT), turn(1, "other"))[-1].name == "waiting_lane"
+    assert told_of(waits(Why.SHARED_LIMIT, SHORT), turn(1, "other"))[-1].name == "waiting_lane"
     # Of two it is the one that was told of last.
-    later = attrs.evolve(waits(Why.QUOTA, shrinks), index=2)
+    later = attrs.evolve(waits(Why.SHARED_LIMIT, shrinks), index=2)
     for several in (
-        [waits(Why.QUOTA, SHORT), later],
-        [later, waits(Why.QUOTA, SHORT), later],
+        [waits(Why.SHARED_LIMIT, SHORT), later],
+        [later, waits(Why.SHARED_LIMIT, SHORT), later],
     ):
         assert told_of(*several, turn(1), rows=range(3))[-1].details["keys"] == ["a:tpm"]
 
@@ -126,7 +126,7 @@ def test_the_rest_of_a_call_is_named_by_why_it_was_refused() -> None:
 def test_who_is_started_late_says_what_for() -> None:
     """The limits are those of whoever stood before it meanwhile, on its lane; without a wait none."""
     behind = Waiting(0.5, "lane", Why.TURN, None, None)
-    other = waits(Why.QUOTA, attrs.evolve(SHORT, keys=("b:tpm",)))
+    other = waits(Why.SHARED_LIMIT, attrs.evolve(SHORT, keys=("b:tpm",)))
 
     def scheduled(*events: Event, waited: Mapping[str, float]) -> Mapping[str, object]:
         life = QuestionRun(None).task("quiz", range(2))
@@ -139,14 +139,17 @@ def test_who_is_started_late_says_what_for() -> None:
     waited = {"turn": 1.5, "pace": 1.0}
     told = {"waited_ms": 2500, "reasons": ["turn", "pace"]}
     assert scheduled(waited=waited) == told
-    assert scheduled(waits(Why.QUOTA, SHORT), behind, waited=waited) == {**told, "keys": ["a:rpm"]}
-    found = scheduled(behind, waits(Why.QUOTA, SHORT), other, waited=waited)
+    assert scheduled(waits(Why.SHARED_LIMIT, SHORT), behind, waited=waited) == {
+        **told,
+        "keys": ["a:rpm"],
+    }
+    found = scheduled(behind, waits(Why.SHARED_LIMIT, SHORT), other, waited=waited)
     assert found == {**told, "keys": ["a:rpm", "b:tpm"]}
     elsewhere = attrs.evolve(behind, lane="elsewhere")
-    assert scheduled(waits(Why.QUOTA, SHORT), elsewhere, waited=waited) == told
-    once = (waits(Why.QUOTA, SHORT), behind, Admitted(1.0, 0, "lane"))
+    assert scheduled(waits(Why.SHARED_LIMIT, SHORT), elsewhere, waited=waited) == told
+    once = (waits(Why.SHARED_LIMIT, SHORT), behind, Admitted(1.0, 0, "lane"))
     assert scheduled(*once, waited=waited) == told
-    assert scheduled(waits(Why.QUOTA, SHORT), behind, waited={}) == {}
+    assert scheduled(waits(Why.SHARED_LIMIT, SHORT), behind, waited={}) == {}
 
 
 def test_what_belongs_to_no_question_is_not_told() -> None:

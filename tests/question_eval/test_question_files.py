@@ -78,8 +78,8 @@ def test_qe_02_all_issues_are_in_one_error_with_exact_fields() -> None:
     """A duplicate id, and a correct answer that is none."""
     unknown = {**SKY, "id": " a ", "correct_answers": ["Green", "blue"]}
     assert mistakes_in(document({**SKY, "id": "a"}, unknown)) == [
-        ("questions[1].id", '$.questions[0] has the id "a" as well'),
-        ("questions[1].correct_answers[0]", '"Green" is none of the answers'),
+        ("questions[1].id", '$.questions[0] has the same id, "a"'),
+        ("questions[1].correct_answers[0]", '"Green" is not one of the answers'),
     ]
 
 
@@ -119,9 +119,9 @@ def test_qe_04_what_is_no_file_of_questions_is_told(tmp_path: Path) -> None:
         ("more", '"more" is not a key here'),
         ("questions[0].answer", '"answer" is not a key here'),
         ("questions[0].question", "must not be blank"),
-        ("questions[1].answers", "there are no answers"),
+        ("questions[1].answers", "no answers are given"),
         ("questions[2].answers[0]", "must not be blank"),
-        ("questions[2].correct_answers", "there are no correct answers"),
+        ("questions[2].correct_answers", "no correct answers are given"),
         (
             "questions[3].correct_answers",
             "correctAnswers and correct_answers are the same key: write one of them",
@@ -155,7 +155,7 @@ def test_an_id_that_is_blank_is_told(name: str) -> None:
 @pytest.mark.parametrize(
     ("data", "told"),
     [
-        ([], [("", "a file of questions must be an object, got a list")]),
+        ([], [("", "a question file must be an object, got a list")]),
         ({"version": 1}, [("questions", "is required")]),
         ({"version": 1, "questions": {}}, [("questions", "must be a list, got an object")]),
         (
@@ -176,7 +176,7 @@ def test_nothing_is_converted(data: Any, told: list[tuple[str, str]]) -> None:
 def test_qe_40_no_questions_and_unreadable_files_are_told_at_load(tmp_path: Path) -> None:
     """Before anybody is asked, with the place."""
     assert problems_of(tmp_path, "q.json", '{"version": 1,\n "questions": []}') == [
-        "q.json:2:15: $.questions: there are no questions"
+        "q.json:2:15: $.questions: no questions are given"
     ]
     (told,) = problems_of(tmp_path, "q.json", '{"version": 1,')
     assert told.startswith("q.json:1:15: $: not JSON: ")
@@ -196,7 +196,7 @@ def test_mistakes_are_placed_in_their_file_with_line_and_column(tmp_path: Path) 
         "s.json:1:99: $.tasks[0].workers: must be at least 1, got 0",
         "q.yaml:1:10: $.version: unsupported version 3",
         'q.yaml:4:16: $.questions[0].answers[1]: "X" is the same answer as "x"',
-        'q.yaml:5:21: $.questions[0].correct_answers[0]: "y" is none of the answers',
+        'q.yaml:5:21: $.questions[0].correct_answers[0]: "y" is not one of the answers',
     ]
 
 

@@ -16,8 +16,8 @@ from trioeval import Reply, Row, Status
 from trioeval.errors import ProviderError, SuiteError
 from trioeval.grading.patterns import compile_javascript
 from trioeval.kernel.reservations import Permits
-from trioeval.limits.memory import MemoryQuota
-from trioeval.limits.model import Ask, Decision, Limit, QuotaKey
+from trioeval.limits.memory import MemoryLimits
+from trioeval.limits.model import Decision, LeaseRequest, Limit, LimitKey
 from trioeval.limits.remote import open_remote
 from trioeval.providers import Usage
 from trioeval.question_eval.result import question_of
@@ -34,7 +34,7 @@ def test_qe_30_one_of_two_answered_right(tmp_path: Path) -> None:
     right, wrong = ran.rows
     assert (right.status, right.score, right.error) == (Status.PASS, 1.0, None)
     assert (wrong.status, wrong.score) == (Status.FAIL, 0.0)
-    assert wrong.error == 'the answer "Red" is wrong; right is "Blue"'
+    assert wrong.error == 'the answer "Red" is wrong; correct: "Blue"'
     question = question_of(wrong)
     assert question is not None
     assert (question.agent_answer, question.answer_listed) == ("Red", True)
@@ -138,7 +138,7 @@ def test_qe_36_steps_are_bounded_and_none_is_cut_off(tmp_path: Path, tools: Any)
     assert question.tokens_total == 30
     assert question.run_error is not None
     assert question.run_error.kind == "budget_exceeded"
-    assert question.run_error.message == "2 steps are made, and 2 are allowed (budget.maxSteps)"
+    assert question.run_error.message == "2 steps made, 2 allowed (budget.maxSteps)"
     (row,) = ran.rows
     assert row.reply is not None
     assert row.reply.usage.total == 30
@@ -235,20 +235,22 @@ def test_qe_40_no_questions_and_a_file_that_is_none(tmp_path: Path) -> None:
 
 @attrs.define
 class _Limits:
-    """Opens a quota in memory inside of the run, and keeps it."""
+    """Opens limits in memory inside of the run, and keeps it."""
 
     limits: list[Limit]
-    uses: list[QuotaKey]
-    quota: MemoryQuota | None = None
+    uses: list[LimitKey]
+    opened: MemoryLimits | None = None
 
     def __call__(self, prepared: Any) -> dict[str, Permits]:
-        self.quota = MemoryQuota(self.limits)
-        return {spec.name: self.quota.permits(spec.name, self.uses) for spec in prepared.lane_specs}
+        self.opened = MemoryLimits(self.limits)
+        return {
+            spec.name: self.opened.permits(spec.name, self.uses) for spec in prepared.lane_specs
+        }
 
 
 def _two_at_once() -> _Limits:
     limit = Limit(key="pupils:concurrency", kind="concurrency", capacity=2, timeout=60)
-    return _Limits([limit], [QuotaKey("pupils:concurrency", "slots")])
+    return _Limits([limit], [LimitKey("pupils:concurrency", "slots")])
 
 
 def test_qe_41_a_cancelled_run_leaves_results_and_no_leases(tmp_path: Path) -> None:
@@ -269,17 +271,17 @@ def test_qe_41_a_cancelled_run_leaves_results_and_no_leases(tmp_path: Path) -> N
     kinds = {question.run_error and question.run_error.kind for question in ran.questions}
     assert kinds == {"interrupted"}
     assert ran.end == {"status": "error", "reason": "cancelled"}
-    assert repr(limits.quota) == "<MemoryQuota: 0 leases, 0 waiting>"
+    assert repr(limits.opened) == "<MemoryLimits: 0 leases, 0 waiting>"
 
 
-class _Keeper(MemoryQuota):
+class _Keeper(MemoryLimits):
     """Keeps limits for others, and counts what it is asked for."""
 
     def __init__(self, limits: Sequence[Limit]) -> None:
         super().__init__(limits)
-        self.asked: list[Ask] = []
+        self.asked: list[LeaseRequest] = []
 
-    async def reserve(self, asks: Sequence[Ask], /) -> Sequence[Decision]:
+    async def reserve(self, asks: Sequence[LeaseRequest], /) -> Sequence[Decision]:
         self.asked += asks
         return await super().reserve(asks)
 
@@ -293,7 +295,7 @@ def test_ql_16_and_17_a_limit_that_never_allows_a_call_is_a_runtime_error(
 ) -> None:
     """The question ends at once, with the reason of whoever keeps the limits, who is asked once."""
     small = Limit(key="few:tokens", kind="budget", capacity=10)
-    uses, permits, asked_for = [QuotaKey(key, "tokens")], dict[str, Permits](), list[Ask]()
+    uses, permits, asked_for = [LimitKey(key, "tokens")], dict[str, Permits](), list[LeaseRequest]()
 
     async def around(go: Callable[..., Awaitable[None]], _ran: Ran) -> None:
         keeper = _Keeper([small])
@@ -301,8 +303,8 @@ def test_ql_16_and_17_a_limit_that_never_allows_a_call_is_a_runtime_error(
             permits["pupil"] = keeper.permits("pupil", uses)
             await go()
             return
-        async with open_remote(keeper) as quota:
-            permits["pupil"] = quota.permits("pupil", uses)
+        async with open_remote(keeper) as limits:
+            permits["pupil"] = limits.permits("pupil", uses)
             await go()
         asked_for.extend(keeper.asked)
 
@@ -486,7 +488,7 @@ def test_all_questions_are_queued_first(tmp_path: Path) -> None:
 def test_qe_51_a_limit_without_room_is_told_once(tmp_path: Path) -> None:
     """It says how long it takes and of which limit; then the question is reserved."""
     limit = Limit(key="pupils:rpm", kind="rolling", capacity=1, window=60)
-    limits = _Limits([limit], [QuotaKey("pupils:rpm", "requests")])
+    limits = _Limits([limit], [LimitKey("pupils:rpm", "requests")])
     ran = asked(quiz(tmp_path, 2), Pupil(), permits=limits)
     wait = "waiting_rate_limit"
     life = ["queued", "scheduled", "reserving", wait, "reserving", "running", "parsing", "correct"]
@@ -551,7 +553,7 @@ def test_qe_52_tools_are_told_with_their_duration_and_error(tmp_path: Path, tool
     ]
     took = [details.pop("duration_ms") for name, details in told if name == "tool_finish"]
     assert [ms > 0 for ms in took] == [True, True, True]
-    unknown = 'the call of glance names no function that was offered; those are: "look"'
+    unknown = 'the call of glance names an unknown function; offered functions are: "look"'
     assert told[:5] == [
         ("tool_start", {"name": "look"}),
         ("tool_finish", {"name": "look"}),

@@ -17,7 +17,7 @@ def widths(document: Any, cap: int | None = None) -> dict[str, int]:
     suite = parse_suite(document, environ={}, allow_outside=True)
     people = {"pupil": pupil, "other": pupil}
     prepared = prepare(suite, providers=people, environ={}, max_concurrency=cap)
-    return {spec.name: spec.width for spec in prepared.lane_specs}
+    return {spec.name: spec.max_concurrency for spec in prepared.lane_specs}
 
 
 @pytest.mark.parametrize(
@@ -47,9 +47,9 @@ def test_a_lane_has_room_for_all_workers_where_nobody_says_its_width(
     assert list(widths(document, cap).values()) == [width]
 
 
-def test_the_workers_of_a_quota_have_room_as_well(tmp_path: Path) -> None:
+def test_the_workers_of_limits_have_room_as_well(tmp_path: Path) -> None:
     """They are those of every task that does not say how many."""
-    document = quiz(tmp_path, quota={"limits": [], "workers": 9})
+    document = quiz(tmp_path, limits={"limits": [], "workers": 9})
     assert list(widths(document).values()) == [9]
 
 

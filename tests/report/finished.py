@@ -25,7 +25,11 @@ SUITE = {
                 {"type": "equals", "value": "no", "metric": "m"},
             ],
         },
-        {"description": "second", "vars": {"word": "ho"}},
+        {
+            "description": "second",
+            "vars": {"word": "ho"},
+            "assert": [{"type": "contains", "value": "ho"}],
+        },
     ],
 }
 

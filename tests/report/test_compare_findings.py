@@ -116,7 +116,7 @@ def test_what_only_one_run_has_is_no_pair() -> None:
     assert [column.passed.answer for column in findings.columns] == [None, None]
     assert [*chance_lines(findings)] == []
     assert [*told_of(comparison.columns, findings)][-1] == (
-        "no row is in both runs: nothing can be said of their difference"
+        "no row is in both runs: the runs cannot be compared"
     )
     assert "–" in printed(comparison, findings)
     assert compared([], [])[1].columns == []
@@ -202,7 +202,7 @@ def test_people_are_told_in_a_table_and_in_sentences() -> None:
         "worse beyond chance"
     )
     assert last.startswith(
-        "With 20 pairs a difference of 40 points is found four times in five; 5 points need about "
+        "With 20 pairs a difference of 40 points is found in four of five comparisons; 5 points need about "
     )
     narrow = printed(comparison, findings, 60)
     assert "  pass rate, before 75.0 % (53–89), after 35.0 % (18–57)," in narrow
@@ -218,13 +218,11 @@ def test_rows_that_never_came_to_an_end_make_nothing_worse() -> None:
     after = findings.columns[0].passed.after
     assert after is not None
     assert (after.mean, after.n) == (1, 10)
-    assert "10 rows of the later run never came to an end" in " ".join(
-        told_of(comparison.columns, findings)
-    )
+    assert "10 rows of the later run did not end" in " ".join(told_of(comparison.columns, findings))
     assert compared(old, run([0] * 10 + [2] * 10))[1].is_worse
     comparison, findings = compared(old, stopped[10:])
     assert findings.pairs == 0
-    assert nothing_shared(comparison.columns).startswith("no row came to an end in both runs")
+    assert nothing_shared(comparison.columns).startswith("no row ended in both runs")
 
 
 def test_intervals_end_where_scores_can() -> None:
@@ -271,16 +269,16 @@ def test_people_are_told_what_so_many_rows_can_tell() -> None:
         "40 pairs of rows of 20 tests or clusters pass in both"
     )
     assert line(run([0] * 4), run([1] * 4)) == (
-        "4 pairs of rows are too few to tell any difference of the pass rate from chance: "
-        "at the best p is 0.12"
+        "4 pairs of rows are too few to distinguish a difference of pass rates from chance: "
+        "the smallest possible p is 0.12"
     )
     assert line(run([0]), run([1])).startswith(
-        "1 pair of rows of 1 test or cluster: nobody can know"
+        "1 pair of rows of 1 test or cluster: other tests may differ"
     )
     few = line(run([0, 1] * 3), run([1, 0] * 3))
-    assert few.startswith("With 6 pairs no difference is found four times in five")
+    assert few.startswith("With 6 pairs no difference is found in four of five comparisons")
     assert line(run([0] * 6), run([1] * 6)) == (
-        "6 pairs of rows: how many rows a difference of the pass rate needs cannot be told"
+        "6 pairs of rows: the number of rows that a difference of pass rates needs is unknown"
     )
     two = [made("x", provider={"id": "other"})]
     assert line(same + two, same + two).startswith("the largest column: 20 pairs")

@@ -73,7 +73,7 @@ def test_junit_has_a_case_for_each_dataset() -> None:
     ]
     failure = lost.find("testcase/failure")
     assert failure is not None
-    assert failure.get("message") == "dataset problems: 1 rows lost"
+    assert failure.get("message") == "dataset problems: 1 row lost"
     assert failure.text == "row 7: problem failed after 6 calls: down\nrow 9: problem filtered"
     assert fine.find("testcase/failure") is None
     assert (fine.findtext("testcase/system-out") or "").startswith("98 of 100 rows written to ")
@@ -90,7 +90,7 @@ def test_a_page_has_a_table_of_columns() -> None:
     page = "".join(html_chunks(results_of_dataset(evil), exam()))
     dataset, _, rows = page.partition("<h2>exam</h2>")
     assert "98 of 100 rows written to /a/datasets/problems (Parquet, 4 groups)" in dataset
-    assert "<b class=fail>complete</b>: 1 rows lost</p>" in dataset
+    assert "<b class=fail>complete</b>: 1 row lost</p>" in dataset
     assert "<td>&lt;i&gt;</td><td>sampler</td>" in dataset
     assert "<b>\x1b" not in page
     assert 'class="matrix"' not in dataset

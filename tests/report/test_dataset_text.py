@@ -37,7 +37,7 @@ def test_lines_say_what_is_there_and_what_is_not() -> None:
     assert list(dataset_lines(MADE, Path("/a"))) == [
         f"{written}; 2 dropped: problem failed 1, filtered 1",
         "first failure: row 7, column 'problem': down",
-        "104 calls, 1200 tokens, 0.2500 US dollars in 12.3 s",
+        "104 calls, 1200 tokens, $0.2500 in 12.3 s",
     ]
     assert next(dataset_lines(CUT)).endswith("; 50 not run: the deadline")
 
@@ -51,7 +51,7 @@ def test_a_failed_dataset_says_why_once() -> None:
         partial_groups=(1, 3),
     )
     _, shut, why, used = dataset_lines(failed)
-    assert shut == "too many calls failed for good: nothing new was begun; 2 groups are partial"
+    assert shut == "too many permanent failures: no further rows were started; 2 partial groups"
     assert why == "failed: too much failed; row 7, column 'problem': down"
     assert used.startswith("104 calls")
 
@@ -60,17 +60,17 @@ def test_a_failed_dataset_says_why_once() -> None:
     ("result", "told", "left"),
     [
         (FINE, None, False),
-        (MADE, "dataset problems: 1 rows lost", False),
+        (MADE, "dataset problems: 1 row lost", False),
         (CUT, "dataset problems: 50 rows not run (the deadline)", True),
         (attrs.evolve(FINE, error="gone"), "dataset problems: failed (gone)", True),
         (
             attrs.evolve(FINE, written=0, dropped={"filtered": 100}),
-            "dataset problems: no row is left",
+            "dataset problems: no rows",
             False,
         ),
         (
-            attrs.evolve(MADE, not_run={"lane": 2, "quota": 1}),
-            "dataset problems: 1 rows lost, 3 rows not run (a closed lane 2, a shared limit 1)",
+            attrs.evolve(MADE, not_run={"lane": 2, "shared_limit": 1}),
+            "dataset problems: 1 row lost, 3 rows not run (a closed lane 2, a shared limit 1)",
             True,
         ),
         (
@@ -97,7 +97,7 @@ def test_columns_are_told_on_any_terminal() -> None:
     heading = wide.splitlines()[0 if wide.splitlines()[0].strip() else 1]
     assert heading.split() == [
         *("column", "kind", "type", "nulls", "distinct", "values"),
-        *("calls", "failed", "tokens", "US", "dollars"),
+        *("calls", "failed", "tokens", "cost"),
     ]
     narrow = drawn(Profile(MADE.columns), 40)
     assert narrow.splitlines()[0] == "topic (sampler, text)"

@@ -40,13 +40,24 @@ ONE = {"providers": ["mine"], "prompts": ["x"]}
 def test_a_page_says_its_totals_without_any_script() -> None:
     """A line a column, with how sure its pass rate is."""
     page = page_of(results_of())
-    head, mine, back = page.lines
+    head, mine, back, errors, down = page.lines
     assert head[:5] == ["Provider, prompt", "Rows", "Pass", "Fail", "Error"]
     assert mine[:5] == ["minesay {{word}}", "2", "0", "1", "1"]
-    assert mine[5].split() == ["0.0", "%", "0.0", "to", "65.8"]  # Wilson's interval of 0 of 2
+    assert mine[5].split() == [
+        "0.0",
+        "%",
+        "of",
+        "2",
+        "0.0",
+        "to",
+        "65.8",
+    ]  # Wilson's interval of 0 of 2
     assert mine[6] == "0.750"  # an error has no score
     assert back[:5] == ["backsay {{word}}", "2", "1", "1", "0"]
-    assert "4 rows: 1 passed, 2 failed, 1 without a verdict – 25.0 % passed" in page.text
+    assert "4 rows: 1 passed, 2 failed, 1 error – 25.0 % of 4 rows passed" in page.text
+    assert [cell.strip() for cell in errors] == ["Count", "Rows", "Provider", "Error"]
+    assert down[:3] == ["1 row", "2", "mine"]
+    assert down[3].startswith("server: down\n")
 
 
 def test_a_page_is_called_by_what_people_know() -> None:
@@ -136,7 +147,9 @@ def test_a_page_sums_up_its_tasks_and_tells_each() -> None:
         for one, name in ((results_of(), "a<b"), (results_of(ONE), "second"))
     ]
     page = page_of(*parts)
-    assert "5 rows: 2 passed, 2 failed" in page.text
+    assert (
+        "5 rows: 1 passed, 2 failed, 1 error, 1 not graded – 25.0 % of 4 rows passed" in page.text
+    )
     tabs = [
         dict(found)["aria-controls"]
         for tag, found in page.tags
@@ -198,7 +211,21 @@ def test_no_text_of_others_is_more_than_text() -> None:
         assert_inert_html(text)
         assert {tag for tag, _ in PageData(text).tags} <= {
             *("html", "head", "meta", "title", "style", "script", "noscript", "body", "header"),
-            *("main", "section", "div", "span", "p", "b", "h1", "h2", "svg", "rect", "path", "kbd"),
+            *(
+                "main",
+                "section",
+                "div",
+                "span",
+                "p",
+                "b",
+                "h1",
+                "h2",
+                "h3",
+                "svg",
+                "rect",
+                "path",
+                "kbd",
+            ),
             *("table", "thead", "tbody", "tr", "th", "td", "dialog"),
             *("button", "form", "label", "select", "option", "input"),
         }
@@ -318,8 +345,8 @@ def test_a_page_of_two_runs_has_each_row_that_is_another() -> None:
     for results, found in ((before, olds), (after, news)):
         for record in results.records(None):
             found[record["testIdx"], record["provider"]["label"]] = record
-    for test_idx, name, (nothing, cell), kind, column, place in rows:
-        key = test_idx, column.partition(" | ")[0]
+    for number, name, (nothing, cell), kind, column, place in rows:
+        key = number // 2, column.partition(" | ")[0]
         assert nothing is None
         assert name == f"question={news[key]['vars']['question']}"
         assert cell[5] == said(news[key])
@@ -349,7 +376,7 @@ def test_rows_that_are_gone_stand_behind_the_others() -> None:
     many, few = made_results(3, activity=False), made_results(2, activity=False)
     page = PageData("".join(compare_chunks([many], [few])))
     gone = [(row[0], row[2], row[3]) for row in page.rows("index")]
-    assert gone == [(2, [None, None], "gone")] * 2
+    assert gone == [(4, [None, None], "gone"), (5, [None, None], "gone")]
     assert len(page.rows("before")) == 2
     assert page.rows("details") == []
     assert "6 rows: 4 same, 2 gone" in page.text

@@ -77,17 +77,15 @@ def test_the_table_and_a_line_tell_what_judges_used() -> None:
     """Where nobody judged neither speaks of them."""
     suite, rows = rows_of(JUDGED, judge)
     totals = totals_of(suite, rows)
-    console = Console(file=io.StringIO(), width=120)
+    console = Console(file=io.StringIO(), width=140)
     with console.capture() as shown:
         console.print(columns_table(headed(suite).columns, totals))
     head, _, line, *_ = [one for one in shown.get().splitlines() if one.strip()]
     assert (head.split()[-3:], line.split()[-2:]) == (["tokens", "grading", "tokens"], ["0", "570"])
-    assert spent_line(totals) == (
-        "used: 0 tokens; by judges: 570 tokens, 0.0190 US dollars, in 1 requests"
-    )
+    assert spent_line(totals) == ("used: 0 tokens; by judges: 570 tokens, $0.0190, in 1 request")
 
 
 def test_without_judges_only_money_is_told() -> None:
     """Tokens alone stand in the table."""
-    assert spent_line(totals_of(*rows_of())) == "used: 5 tokens, 0.5000 US dollars"
+    assert spent_line(totals_of(*rows_of())) == "used: 5 tokens, $0.5000"
     assert spent_line(totals_of(*rows_of({**JUDGED, "tests": [{"vars": {"word": "a"}}]}))) is None

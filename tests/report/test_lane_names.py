@@ -6,6 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
+import trioeval
+from trioeval.cli.progress.run import lane_labels
 from trioeval.report.activity import lane_names
 from trioeval.report.html_report.run_page import lanes_json
 from trioeval.report.text import cut_middle
@@ -39,6 +41,31 @@ def test_a_text_that_is_cut_has_its_ends(text: str, cells: int) -> None:
         before, _, after = found.rpartition("…")
         assert text.endswith(after)
         assert text.startswith(before) or cell_len(text) > len(text)
+
+
+def test_a_lane_has_the_label_of_its_provider() -> None:
+    """A label that two lanes share, or that is the name of another lane, is not used."""
+    keys = [f"{HOST}|-|-|6b", f"{HOST}|-|-|7b", "echo"]
+    assert [*lane_names(keys, {keys[0]: "small model"}).values()] == ["small model", "7b", "echo"]
+    same = dict.fromkeys(keys[:2], "model")
+    assert [*lane_names(keys, same).values()] == ["6b", "7b", "echo"]
+    assert [*lane_names(keys, {keys[0]: "echo"}).values()] == ["6b", "7b", "echo"]
+
+
+def test_labels_of_lanes_are_those_of_the_suite() -> None:
+    """Providers that share a lane are all named; a lane that the suite names itself keeps that name."""
+    third = {"id": "openai:chat:c", "label": "third", "lane": {"key": "own"}}
+    entries = [
+        {"id": "openai:chat:a", "label": "first", "config": {"apiKey": "k"}},
+        {"id": "openai:chat:a", "label": "second", "config": {"apiKey": "k"}},
+        {**third, "config": {"apiKey": "k"}},
+    ]
+    suite = {"providers": entries, "prompts": ["x"]}
+    prepared = trioeval.prepare(trioeval.parse_suite(suite))
+    (part,) = prepared.parts
+    first, second, own = part.prepared.lane_names
+    assert (own, first == second) == ("own", True)
+    assert lane_labels(prepared) == {first: "first, second"}
 
 
 def test_the_telling_part_is_the_name() -> None:

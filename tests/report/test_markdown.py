@@ -4,12 +4,13 @@ from itertools import pairwise
 from pathlib import Path
 
 import attrs
-from finished import records_of, results_of, rows_of, totals_of
+from finished import SUITE, records_of, results_of, rows_of, totals_of
 from hostile import HUGE_LINE, TEXTS, assert_inert_markdown
 from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
+import trioeval
 from trioeval.cli.run.execution import add_step_summary
 from trioeval.inert import inert
 from trioeval.report.formats.markdown import code, markdown_chunks
@@ -39,17 +40,17 @@ def test_a_page_has_totals_failures_and_waits() -> None:
     info = attrs.evolve(results.info, duration_ms=44_000, activity=[ACTIVITY])
     page = "".join(markdown_chunks(attrs.evolve(results, info=info)))
     assert page.startswith(
-        "## trioeval: `d`\n\n**25.0 % of 4 rows passed**: 1 passed, 2 failed, 1 errors; "
+        "## trioeval: `d`\n\n**25.0 % of 4 rows passed**: 1 passed, 2 failed, 1 error; "
     )
-    assert "; 44.0 s; 5 tokens; 0.5000 US dollars\n" in page
+    assert "; 44.0 s; 5 tokens; $0.5000\n" in page
     table = cells(page)
-    assert table[1][:6] == ["mine", "0", "1", "1", "0.0 %", "0.0 to 65.8 %"]
-    assert table[2][:6] == ["back", "1", "1", "0", "50.0 %", "9.5 to 90.5 %"]
+    assert table[1][:6] == ["mine", "0", "1", "1", "0.0 % of 2", "0.0 to 65.8 %"]
+    assert table[2][:6] == ["back", "1", "1", "0", "50.0 % of 2", "9.5 to 90.5 %"]
     assert table[4] == ["0", "word=hi", "mine", "FAIL", 'the output does not equal "no"']
-    assert [row[:4] for row in table[6:]] == [["1", "second", "mine", "ERROR"]]
+    assert [row[:4] for row in table[6:]] == [["2", "second", "mine", "ERROR"]]
     assert "down" in table[6][4]
     assert page.endswith(
-        "#### What it waited for\n\n"
+        "#### Longest waits\n\n"
         "* 31.0 s of 44.0 s: `openai`, tpm\n* 2.0 s of 44.0 s: `openai`, slots\n\n"
     )
 
@@ -68,13 +69,25 @@ def test_rows_that_were_not_run_to_their_end_are_no_failures() -> None:
             ),
         )
         page = "".join(markdown_chunks(results))
-        assert (
-            "**Not finished: 2 of 4 rows are still to be run; rates are of the 2 that were**\n"
-            in page
-        )
+        assert "**2 rows not run: 2–3**\n" in page
         assert "`not run`" not in page
         assert "more rows" not in page
-        assert [row[0] for row in cells(page)[4:]] == ["0", "0"]
+        assert [row[0] for row in cells(page)[4:]] == ["0", "1"]
+
+
+def test_rows_with_the_same_error_are_one_line() -> None:
+    """The line has the numbers of the rows, and their provider in place of their names."""
+
+    async def refuses(_request: trioeval.Request) -> trioeval.Reply:
+        raise trioeval.ProviderError("bad_request", "HTTP 400: no such model")
+
+    tests = [{"vars": {"word": str(n)}} for n in range(200)]
+    page = "".join(
+        markdown_chunks(results_of({**SUITE, "providers": ["mine"], "tests": tests}, refuses))
+    )
+    (line,) = cells(page)[3:]
+    assert line[:4] == ["0–199", "200 rows", "mine", "ERROR"]
+    assert line[4].endswith("HTTP 400: no such model")
 
 
 def test_tasks_have_parts_and_many_failures_are_counted() -> None:

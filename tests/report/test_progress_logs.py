@@ -32,8 +32,8 @@ from trioeval.testing import run_virtual
 def lane(name: str, **more: Any) -> LaneState:
     """A lane that rests, but for what is said."""
     rests: dict[str, Any] = {
-        "mood": "open", "width": 4, "limit": 4, "in_flight": 0, "queued": 0, "rpm": None, "tpm": None,
-        "used_rpm": 0, "used_tpm": 0, "why": None, "wait_s": None, "reason": None, "calls": 0,
+        "mood": "open", "max_concurrency": 4, "limit": 4, "in_flight": 0, "queued": 0, "rpm": None,
+        "tpm": None, "used_rpm": 0, "used_tpm": 0, "why": None, "wait_s": None, "reason": None, "calls": 0,
         "refused": 0, "retried": 0, "tokens": 0, "cost": 0.0,
     }  # fmt: skip
     return LaneState(name=name, **{**rests, **more})
@@ -163,7 +163,7 @@ def test_github_is_told_in_groups_and_annotations() -> None:
     ]
     assert len([line for line in lines if line.startswith("::error ")]) == 10
     assert lines[7] == (
-        "::error file=evals/suite.yaml,title=FAIL mine%2C test 0%3A word=hi"
+        "::error file=evals/suite.yaml,title=FAIL mine%2C row 0 (word=hi)"
         "::::error::hostile ##\\[group]hostile, 100 %25"
     )
     assert lines[-2].startswith("::notice title=trioeval::8 more rows did not pass; ")
@@ -174,7 +174,7 @@ def test_annotations_show_nothing_that_is_left_out_of_files() -> None:
     """Nor the path of a suite that is elsewhere."""
     strip = Strip(test_vars=True, grading_result=True)
     lines = told_of_run("github", strip, Path("/elsewhere"), seconds=11)
-    assert lines[7] == "::error title=FAIL mine%2C test 0::no reason is told"
+    assert lines[7] == "::error title=FAIL mine%2C row 0::no reason given"
 
 
 def test_rows_that_were_not_run_to_their_end_are_no_annotations() -> None:
@@ -201,7 +201,7 @@ def test_programs_are_told_in_objects() -> None:
     assert kinds[:24] == ["row"] * 24
     assert kinds[24:] == [*["progress"] * 2, "message", "progress", "message", "end"]
     assert facts[0] == {
-        "type": "row", "task": None, "testIdx": 0, "promptIdx": 0, "status": "fail", "score": 0.75,
+        "type": "row", "task": None, "row": 0, "testIdx": 0, "promptIdx": 0, "status": "fail", "score": 0.75,
     }  # fmt: skip
     assert facts[24] == {"type": "progress", **RUN.json(), "notes": ["quiz"]}
     assert facts[26] == {"type": "message", "text": "::warning::hostile"}

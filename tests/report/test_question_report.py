@@ -154,7 +154,7 @@ def test_several_tasks_get_a_sentence_together(results: Results) -> None:
     passed = QuestionCounts.of(["correct"])
     second = (results.head, Totals([ColumnTotals(questions=passed)]))
     told = (
-        "2 tasks of questions: 1 passed, 0 failed, 1 ended as errors; "
+        "2 tasks of questions: 1 passed, 0 failed, 1 error; "
         "2 of 5 correct, accuracy 0.400; 20 tokens"
     )
     assert run_sentence([first, second]) == told

@@ -102,7 +102,7 @@ def test_a_spreadsheet_has_a_line_a_test_and_a_group_a_column() -> None:
     assert second == [
         *("second", "ho"),
         *("", "ERROR", "0.00", "", "", "server: down", ""),
-        *("say ho", "PASS", "1.00", "", "", "no assertions", ""),
+        *("say ho", "PASS", "1.00", "", "", "all assertions passed", ""),
     ]
 
 
@@ -149,7 +149,7 @@ def test_junit_has_a_suite_a_column_and_a_case_a_row() -> None:
     }
     assert [suite.get("name") for suite in root] == ["[mine] prompt 1", "[back] prompt 1"]
     failed, broken = root[0]
-    assert (failed.get("name"), broken.get("name")) == ("0: word=hi", "1: second")
+    assert (failed.get("name"), broken.get("name")) == ("row 0 (word=hi)", "row 2 (second)")
     assert {found.get("name"): found.get("value") for found in failed.iter("property")} == {
         "score": "0.75",
         "score.m": "0.75",
@@ -199,7 +199,7 @@ def test_control_characters_do_not_break_junit() -> None:
     results = results_of(suite, answers(evil))
     text = "".join(junit_chunks(results)).encode()
     (found,) = ET.fromstring(text).iter("testcase")  # noqa: S314 - our own text
-    assert found.get("name") == "0: d <"
+    assert found.get("name") == "row 0 (d <)"
 
 
 def test_xml_is_the_document_as_elements() -> None:

@@ -43,20 +43,20 @@ def record_of(**changes: Any) -> dict[str, Any]:
     return {**records_of(rows_of()[1])[0], **changes}
 
 
-def test_a_row_tells_what_was_asked_answered_and_judged() -> None:
-    """In this order, with every assertion."""
+def test_a_row_shows_status_reason_assertions_prompt_and_output_in_this_order() -> None:
+    """The reader who asks why a row failed finds the answer first."""
     lines = [line.rstrip() for line in seen(record_of()).splitlines()]
     assert lines[:3] == [
-        "test 0, column 0: word=hi",
+        "row 0 (word=hi)",
         "mine | say {{word}}",
-        "FAIL score 0.75, done, 0 ms, 5 tokens, 0.500000 US dollars, 1 call",
+        "FAIL score 0.75, done, 0 ms, 5 tokens, $0.5000, 1 call",
     ]
     titles = [line for line in lines if line and not line.startswith(" ")][3:]
     assert titles[:4] == [
+        'verdict: the output does not equal "no"',
         "variables",
         "prompt",
         "reply (ended by stop)",
-        'verdict: the output does not equal "no"',
     ]
     assert ["PASS", "1", "3", "contains", "hi", "as", "m"] in [line.split()[:7] for line in lines]
     assert ["FAIL", "0", "1", "equals", "no", "as", "m"] in [line.split()[:7] for line in lines]
@@ -117,7 +117,7 @@ def test_calls_and_judges_are_told() -> None:
         "provider",
         "12",
         "5",
-        "0.500000",
+        "$0.5000",
         "reply",
         "from",
         "the",

@@ -71,7 +71,7 @@ def test_a_run_is_one_line_where_there_is_room() -> None:
     assert shown[2].endswith("the autumn")
     wide = lines(RUNS, 200)
     assert wide[2].split()[:3] == [RUNS[0].id, "2026-11-22", "20:12"]
-    assert "12.5000" in wide[2]
+    assert "$12.50" in wide[2]
 
 
 def test_a_narrow_terminal_has_two_lines_for_a_run() -> None:
@@ -80,7 +80,7 @@ def test_a_narrow_terminal_has_two_lines_for_a_run() -> None:
     assert shown[0] == f"{RUNS[0].id}  interrupted"
     assert shown[-2:] == [
         "eval-short  interrupted",
-        "  1234/12345 rows, 1001 pass, 222 fail, 81.1 % pass rate, s.yaml",
+        "  1234/12345 rows, 1001 pass, 222 fail, 81.1 % of 1234 pass rate, s.yaml",
     ]
     assert lines(RUNS, 40)[-3:-1] == [
         "eval-short  interrupted",

@@ -59,7 +59,7 @@ def test_a_lane_tells_what_it_waits_for_and_how_long() -> None:
     assert (first.why, first.wait_s, first.mood) == (Why.PACE, 8.5, "open")
     assert (later.wait_s, later.queued, later.in_flight) == (6.0, 1, 0)
     assert (later.used_rpm, later.used_tpm, later.calls, later.tokens) == (1, 50, 1, 50)
-    assert (later.rpm, later.tpm, later.width, later.limit) == (6, 6000, 2, 2)
+    assert (later.rpm, later.tpm, later.max_concurrency, later.limit) == (6, 6000, 2, 2)
     assert (minute.why, minute.wait_s, minute.used_rpm, minute.calls) == (None, None, 2, 3)
 
 

@@ -65,7 +65,7 @@ LINES = [
     "  t/a/logs/attempt-000.stdout",
     "  t/a/logs/attempt-000.stderr",
     "  warning: the log was cut",
-    "attempt 1 has ended, 2000 ms, 4 steps, 70 tokens, 0.250000 US dollars",
+    "attempt 1 has ended, 2000 ms, 4 steps, 70 tokens, $0.2500",
     "  t/a/logs/attempt-001.tools.jsonl",
     "attempt 2 has ended, 0 ms, 1 step",
 ]
@@ -165,7 +165,7 @@ def test_documents_call_rows_after_their_cases() -> None:
     results = attrs.evolve(
         results_of(), head=headed(parsed), totals=totals, records=lambda _column: iter([record])
     )
-    assert "0: calc" in "".join(junit_chunks(results))
+    assert "row 0 (calc)" in "".join(junit_chunks(results))
     assert PageData("".join(html_chunks(results))).rows("index")[0][1] == "calc"
     head, first, *_ = csv.reader(io.StringIO("".join(csv_chunks(results))))
     assert first[head.index("Description")] == "calc"
@@ -199,9 +199,9 @@ def test_calls_of_a_model_are_told_from_what_sums_up_an_attempt() -> None:
     text = text_of(row_view(RowRecord.of(record_of()), [asked, over[0], asked, over[1]]))
     rows = [line.split() for line in text.splitlines() if " gpt " in line]
     assert rows == [
-        [*["1", "1", "gpt", "agent", "12", "35", "0.500000", "reply"]],
+        [*["1", "1", "gpt", "agent", "12", "35", "$0.5000", "reply"]],
         [*["2", "1", "gpt", "attempt", "12", "has", "failed:", "exit"]],
-        [*["3", "1", "gpt", "agent", "12", "35", "0.500000", "reply"]],
+        [*["3", "1", "gpt", "agent", "12", "35", "$0.5000", "reply"]],
         [*["4", "1", "gpt", "attempt", "12", "has", "ended"]],
     ]
 

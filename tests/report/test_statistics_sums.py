@@ -143,7 +143,11 @@ def test_repeats_are_averaged_over_tests() -> None:
 
 def test_repeats_of_a_test_are_one_cluster_in_every_column() -> None:
     """By what they ask; whatever else stands between them."""
-    tests = [{"vars": {"word": ["hi", "ho"]}}, {"vars": {"word": "hu"}, "metadata": {"cluster": 3}}]
+    holds = [{"type": "contains", "value": "say"}]
+    tests = [
+        {"vars": {"word": ["hi", "ho"]}, "assert": holds},
+        {"vars": {"word": "hu"}, "metadata": {"cluster": 3}, "assert": holds},
+    ]
     _, found = rows_of(SUITE | {"tests": tests, "evaluateOptions": {"repeat": 3}})
     totals = Totals.of(SUITE["providers"])
     for record in records_of(found):

@@ -14,8 +14,9 @@ from trioeval.report import Totals
 from trioeval.report.activity import WAIT_WORDS
 from trioeval.report.records import RowRecord
 from trioeval.report.statistics import Place
-from trioeval.report.summary import Took, failures_view, took_lines, unfinished_line
+from trioeval.report.summary import Took, failures_view, not_graded_line, not_run_line, took_lines
 from trioeval.report.tables import Failures, FirstRows, columns_table, rows_table
+from trioeval.report.totals import counts_text
 from trioeval.run import Status
 
 MANY = {**SUITE, "providers": [{"id": "echo", "label": f"provider {n}"} for n in range(100)]}
@@ -25,6 +26,7 @@ WIDE = {
     "prompts": ["say {{word}}", "漢字 {{word}}"],
     "tests": [{"description": "測試" * 20, "vars": {"word": "漢"}}, {"vars": {"word": "y" * 300}}],
 }
+SAYS = [{"type": "contains", "value": "say"}]
 NONE = {"providers": ["echo"], "prompts": ["x"], "scenarios": []}
 
 
@@ -45,8 +47,8 @@ def kept(records: Sequence[dict[str, Any]], most: int = 10) -> Failures:
 
 def first(records: Sequence[dict[str, Any]]) -> FirstRows:
     found = FirstRows(40, 50)
-    for record in records:
-        found.add(RowRecord.of(record))
+    for index, record in enumerate(records):
+        found.add(RowRecord.of(record, index=index))
     return found
 
 
@@ -70,9 +72,9 @@ def test_columns_tell_the_same_at_every_width(width: int) -> None:
     text = " ".join(
         printed(columns_table(headed(suite).columns, totals_of(suite, rows)), width=width)
     )
-    for part in ("50.0 %", "9–91 %", "0.875 (0.00–1.00)", "0.750", "0.5000", "score"):
+    for part in ("50.0 %", "9–91 %", "0.875 (0.00–1.00)", "0.750", "$0.5000", "score", "of 2"):
         assert part in text, part
-    for title in ("pass rate", "95 % CI", "p50 ms", "p95 ms", "tokens", "US dollars"):
+    for title in ("pass rate", "95 % CI", "p50 ms", "p95 ms", "tokens", "cost"):
         assert title in text, title
 
 
@@ -80,8 +82,7 @@ def test_columns_without_room_are_counted() -> None:
     """Those that are shown can be read."""
     parsed, rows = rows_of(MANY)
     lines = printed(rows_table(headed(parsed).columns, first(records_of(rows))), width=120)
-    shown = sum(f"provider {n}" in " ".join(lines) for n in range(20))
-    assert shown == 8
+    assert sum(f"{n} " in f"{lines[2]} " for n in range(20)) == 8
     assert lines[-1] == "… and 92 more columns do not fit"
     two = {**SUITE, "providers": [{"id": "echo", "label": f"{n}"} for n in range(3)]}
     parsed, rows = rows_of(two)
@@ -91,10 +92,10 @@ def test_columns_without_room_are_counted() -> None:
 
 def test_a_score_has_a_width_where_it_is_no_share_of_passes() -> None:
     """Only where it tells something that the pass rate does not; it ends where scores can."""
-    whole = {**SUITE, "tests": [{"vars": {"word": "hi"}}, {"vars": {"word": "ho"}}]}
+    whole = {**SUITE, "tests": [{"vars": {"word": word}, "assert": SAYS} for word in ("hi", "ho")]}
     suite, rows = rows_of(whole)
     table = columns_table(headed(suite).columns, totals_of(suite, rows))
-    (line,) = (line for line in printed(table, width=120) if line.startswith(" back"))
+    (line,) = (line for line in printed(table, width=140) if line.startswith(" back"))
     assert ("±" in line, "(" in line) == (False, False)
     totals = totals_of(suite, rows)
     passed = records_of(rows)[3]
@@ -136,9 +137,9 @@ def test_few_rows_have_wide_intervals() -> None:
     ]
     suite, rows = rows_of({**NONE, "tests": tests})
     table = columns_table(headed(suite).columns, totals_of(suite, rows))
-    assert printed(table, width=120)[3].split()[:8] == [
+    assert printed(table, width=120)[3].split()[:9] == [
         *("echo", "2", "1", "0"),
-        *("66.7", "%", "21–94", "%"),
+        *("66.7", "%", "of", "3", "21–94"),
     ]
 
 
@@ -181,20 +182,96 @@ def test_expected_is_told_where_the_reason_does_not() -> None:
     suite, rows = rows_of()
     record = records_of(rows)[0]
     record["gradingResult"]["reason"] = "not good"
-    (failure,) = kept([record]).first
+    (failure,) = kept([record]).groups
     assert (failure.reason, failure.expected) == ("not good", "equals no")
     view = failures_view(headed(suite).columns, kept([record]))
     assert "not good; expected: equals no" in " ".join(printed(view, width=100))
     record["gradingResult"]["componentResults"][1]["assertion"].pop("value")
-    assert kept([record]).first[0].expected is None
+    assert kept([record]).groups[0].expected is None
+
+
+def test_rows_with_the_same_error_are_one_group() -> None:
+    """One line names the provider, the number of rows and their numbers; failed assertions stay apart."""
+    suite, rows = rows_of()
+    records = records_of(rows) * 4
+    failures = kept(records)
+    view = printed(failures_view(headed(suite).columns, failures), width=100)
+    assert [line.split()[:2] for line in view[2:-1]] == [
+        ["0", "FAIL"],
+        ["1", "FAIL"],
+        ["2,", "6,"],
+        *([str(index), "FAIL"] for index in (4, 5, 8, 9, 12, 13)),
+    ]
+    assert view[4].split() == [
+        *("2,", "6,", "10,", "14", "ERROR"),
+        *("4", "rows", "of", "mine:", "server:", "down"),
+    ]
+    assert (failures.count, failures.grouped) == (12, 12)
+
+
+def test_a_group_takes_rows_when_no_further_group_has_room() -> None:
+    """A thousand rows that a provider refuses are one line, whatever else failed before."""
+    _, rows = rows_of()
+    fail, _, error, _ = records_of(rows)
+    failures = kept([fail, error, fail, *[error] * 1000], most=2)
+    assert [str(group.rows) for group in failures.groups] == ["0", "1, 3–1002"]
+    assert (failures.count, failures.grouped) == (1003, 1002)
+
+
+def test_a_row_without_assertions_is_not_graded() -> None:
+    """It has its own count and label, and is in no rate, score or interval; files call it a success."""
+    graded, bare = {"vars": {"word": "a"}, "assert": SAYS}, {"vars": {"word": "b"}}
+    suite, rows = rows_of({**SUITE, "providers": ["echo"], "tests": [graded, bare, bare]})
+    totals, columns = totals_of(suite, rows), headed(suite).columns
+    assert (totals.passed, totals.not_graded, totals.rated) == (1, 2, 1)
+    assert counts_text(totals) == "1 passed, 0 failed, 0 errors, 2 not graded"
+    assert totals.pass_rate == 100
+    told = totals.columns[0].json()
+    assert (told["testPassCount"], told["testNotGradedCount"]) == (3, 2)
+    assert told["statistics"]["passRate"]["n"] == 1
+    assert all(record["success"] for record in records_of(rows))
+    table = " ".join(printed(rows_table(columns, first(records_of(rows))), width=80))
+    assert (table.count("NOT GRADED say b"), table.count("PASS say a")) == (2, 1)
+    text = " ".join(printed(columns_table(columns, totals), width=140))
+    assert "not graded" in text
+    assert "100.0 % of 1 " in text
+    assert not_graded_line([totals]) is None
+
+
+def test_a_run_without_any_assertion_says_how_to_add_one() -> None:
+    """Once, and not for a run of which no row ended."""
+    suite, rows = rows_of({**SUITE, "providers": ["echo"], "tests": [{"vars": {"word": "b"}}]})
+    hint = not_graded_line([totals_of(suite, rows)])
+    assert (
+        hint
+        == "no row was graded, as no test has an assertion: add assert to tests or to defaultTest"
+    )
+    assert not_graded_line([Totals.of([0])]) is None
+
+
+def test_rows_that_were_not_run_are_one_line() -> None:
+    """They are not in the table of rows; the line has their numbers and the command that runs them."""
+    suite, rows = rows_of()
+    records = [dict(record) for record in records_of(rows) * 12]
+    for record in records[3:]:
+        told = {**record["metadata"]["trioeval"], "outcome": "not_run"}
+        record["metadata"] = {"trioeval": told}
+    failures = kept(records[:3])
+    for index, record in enumerate(records[4:], 3):
+        failures.add(index, RowRecord.of(record))
+    line = not_run_line(failures.not_run, "quiz", "trioeval resume eval-1")
+    assert line == "task quiz: 44 rows not run: 3–46; continue with trioeval resume eval-1"
+    assert "NOT RUN" not in " ".join(
+        printed(rows_table(headed(suite).columns, first(records[4:])), width=80)
+    )
 
 
 def test_only_the_first_failures_are_kept() -> None:
     """The others are counted."""
     suite, rows = rows_of()
     failures = kept(records_of(rows) * 5, most=2)
-    assert (len(failures.first), failures.count) == (2, 15)
-    assert "… and 13 more" in printed(failures_view(headed(suite).columns, failures), width=80)
+    assert (len(failures.groups), failures.count) == (2, 15)
+    assert "… and 13 more rows" in printed(failures_view(headed(suite).columns, failures), width=80)
 
 
 def test_rows_that_were_not_run_are_no_failures() -> None:
@@ -203,18 +280,16 @@ def test_rows_that_were_not_run_are_no_failures() -> None:
     record = records_of(rows)[2]
     record["metadata"]["trioeval"]["outcome"] = "not_run"
     failures = kept([record])
-    assert (failures.count, failures.left) == (0, 1)
+    assert (failures.count, failures.not_run.count) == (0, 1)
+    assert not_run_line(failures.not_run) == "1 row not run: 0"
     assert failures_view(headed(suite).columns, failures) is None
     totals = Totals.of(headed(suite).columns)
     totals.add(RowRecord.of(record))
-    assert unfinished_line([totals], 3) == "not finished: 4 of 4 rows are still to be run"
-    assert unfinished_line([totals_of(suite, rows)]) is None
-    assert unfinished_line([]) is None
 
 
 def test_rates_and_waits_are_told() -> None:
     """The three longest waits, of at least a twentieth of the time, of lanes on which somebody is asked."""
-    waits = {"tokens": 31.0, "slot": 5.0, "blocked": 3.0, "quota": 2.5, "pace": 0.1}
+    waits = {"tokens": 31.0, "slot": 5.0, "blocked": 3.0, "shared_limit": 2.5, "pace": 0.1}
     lanes = {"openai": {"waits": waits}, "own": {"waits": {"slot": 43.0}}}
     again = {"openai": {"waits": {"slot": 1.0}}}
     took = Took(

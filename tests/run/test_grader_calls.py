@@ -369,9 +369,9 @@ def test_a_budget_that_judges_use_up_ends_the_run() -> None:
 
 def test_a_judge_that_a_shared_limit_refuses_is_an_error_of_the_row() -> None:
     """It is told who could not be asked and why, as of any other judge that fails."""
-    judge = {"id": "judge", "lane": {"quota": ["judges:tpm"]}}
+    judge = {"id": "judge", "lane": {"limits": ["judges:tpm"]}}
     limit = {"key": "judges:tpm", "kind": "rolling", "capacity": 1, "windowSeconds": 60}
-    row = row_of({**ASKS, "provider": judge}, quota={"limits": [limit]})
+    row = row_of({**ASKS, "provider": judge}, limits={"limits": [limit]})
     assert (row.status, row.output, row.verdict) == (Status.ERROR, "hello", None)
     assert row.error is not None
     assert "the grader judge failed: exceeds_capacity: " in row.error
@@ -420,7 +420,7 @@ def test_lanes_that_lack_that_of_a_judge_are_refused() -> None:
     lanes = make_lanes(
         prepare(suite_of({"type": "equals", "value": "x"}), providers={"mine": hello})
     )
-    with pytest.raises(PlanError, match=r"judges are asked on \['judge'\]"):
+    with pytest.raises(PlanError, match=r"judges need the lanes \['judge'\]"):
         trio.run(
             partial(trioeval.collect, suite, lanes=lanes, providers={"mine": hello, "judge": yes})
         )

@@ -267,7 +267,7 @@ def test_a_python_file_has_a_function_for_each_role(tmp_path: Path) -> None:
     suite = suite_of(ASKS, like, defaultTest=options, directory=tmp_path)
     assert judges(suite) == ["file://judge.py", "file://judge.py:call_embedding_api"]
     (problem,) = problems(suite_of(harmless, defaultTest=options, directory=tmp_path))
-    assert 'there is no function "call_classification_api"' in problem
+    assert 'function "call_classification_api" not found' in problem
 
 
 def test_judges_share_the_lane_of_a_provider_with_the_same_key() -> None:
@@ -279,7 +279,7 @@ def test_judges_share_the_lane_of_a_provider_with_the_same_key() -> None:
     )
     found = prepared(suite, OPENAI_API_KEY="sk-0123456789")
     assert found.lane_names[2] == found.lane_names[0] != found.lane_names[1]
-    assert [spec.width for spec in found.lane_specs] == [7, 7]
+    assert [spec.max_concurrency for spec in found.lane_specs] == [7, 7]
 
 
 def test_a_budget_holds_for_judges_too() -> None:
@@ -288,10 +288,8 @@ def test_a_budget_holds_for_judges_too() -> None:
         {**ASKS, "provider": "openai:my-model"}, evaluateOptions={"budget": {"usd": 1}}
     )
     tested, judge = problems(suite, OPENAI_API_KEY="sk-0123456789")
-    assert tested.startswith(
-        "$.providers[0]: there is a budget in usd, and nothing bounds what a call"
-    )
-    assert judge.startswith("$.tests[0].assert[0].provider: there is a budget")
+    assert tested.startswith("$.providers[0]: a budget in usd is set, but the cost of a call")
+    assert judge.startswith("$.tests[0].assert[0].provider: a budget in usd is set")
 
 
 @pytest.mark.parametrize(
@@ -302,7 +300,7 @@ def test_a_budget_holds_for_judges_too() -> None:
         ("", "the id of a provider must not be empty"),
         ({"text": "a", "embeding": "b"}, '"embeding" is not a role of a grader'),
         ({"text": {"id": "a", "confg": {}}}, '"confg" is not a key here'),
-        ("file://nothing.yaml", "there is no file"),
+        ("file://nothing.yaml", "file not found"),
     ],
 )
 def test_what_names_no_judge_is_told_at_load(said: Any, told: str, tmp_path: Path) -> None:

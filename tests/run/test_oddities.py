@@ -18,8 +18,8 @@ def test_a_variable_that_is_nearly_right_is_told() -> None:
     tests = [{"vars": {"word": "a"}}, {"vars": {"wrod": "b"}}, {"vars": {"wrod": "c"}}]
     assert warned_of(prompts=["Say {{word}}"], tests=tests) == [
         (
-            '$.tests[1].vars: the prompt uses word, and the test has "wrod"\n'
-            '  did you mean "word"? What is not defined prints nothing'
+            '$.tests[1].vars: the prompt uses word, but the test has "wrod"\n'
+            '  did you mean "word"? An undefined variable renders as nothing'
         )
     ]
 
@@ -67,8 +67,8 @@ def test_a_variable_that_no_row_of_a_task_brings_is_told() -> None:
         "defaultTest": {"vars": {"lang": "en"}},
     }
     told = (
-        "$.tasks[1].tests.vars: the prompt uses q, and the rows of made bring no such variable\n"
-        "  known are lang, text; what is not defined prints nothing"
+        "$.tasks[1].tests.vars: the prompt uses q, but the rows of made do not provide it\n"
+        "  known are lang, text; an undefined variable renders as nothing"
     )
     for variables, wanted in (({"vars": {"text": "text"}}, [told]), ({}, [])):
         tests = {"fromTask": "made", **variables}
@@ -82,8 +82,8 @@ def test_columns_that_share_registers_are_told() -> None:
     suite = {"prompts": ["a", "b"], "tests": [{"options": {"storeOutputAs": "it"}}]}
     assert warned_of(**suite) == [
         (
-            "$.evaluateOptions: all columns share what storeOutputAs stores: it\n"
-            '  "registerScope": "column" gives each column its own'
+            "$.evaluateOptions: all columns share the values of storeOutputAs: it\n"
+            '  set "registerScope": "column" to give each column its own values'
         )
     ]
     assert warned_of(**suite, registerScope="column") == []
@@ -99,11 +99,11 @@ def test_a_cluster_that_no_test_has_is_told() -> None:
     first = {"vars": {"book": "a"}, "metadata": {"year": 1}}
     assert warned("bok", first) == [
         (
-            "$.evaluateOptions.cluster: no test has such a key of metadata or such a variable, "
-            "got 'bok'\n  there is: book, year"
+            "$.evaluateOptions.cluster: no test has the metadata or variable "
+            '"bok"\n  the tests have: book, year'
         )
     ]
-    assert warned("bok", {"vars": {}})[0].endswith("there is none at all")
+    assert warned("bok", {"vars": {}})[0].endswith("add it to the metadata of the tests")
     assert warned("book", {"vars": {"n": 1}}, first) == []
     assert warned("year", first) == []
     assert warned("all", first, defaultTest={"metadata": {"all": 1}}) == []

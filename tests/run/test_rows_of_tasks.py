@@ -155,11 +155,13 @@ def test_everything_that_is_wrong_with_a_row_as_a_question_is_told_at_once() -> 
     assert faults[1] is None
     assert suite.tests[1].vars["correctAnswers"] == ["b"]
     assert str(faults[0]).splitlines() == [
-        "row 0 of task first is no question:",
+        "row 0 of task first is not a valid question:",
         "question: must not be blank",
         'answers[2]: "A" is the same answer as "a"',
     ]
-    assert str(faults[2]).startswith("row 2 of task first is no question:\nquestion: must be text")
+    assert str(faults[2]).startswith(
+        "row 2 of task first is not a valid question:\nquestion: must be text"
+    )
     assert [test.is_data for test in suite.tests] == [True] * 3
 
 
@@ -198,7 +200,9 @@ async def test_a_row_that_is_no_question_is_an_error_of_its_own() -> None:
     )
     found = [row for row in rows if row.task == "second"]
     assert [row.status for row in found] == [Status.PASS, Status.ERROR, Status.PASS]
-    assert "row 1 of task first is no question:\nquestion: must not be blank" in str(found[1].error)
+    assert "row 1 of task first is not a valid question:\nquestion: must not be blank" in str(
+        found[1].error
+    )
     assert len(asked) == 2
 
 
@@ -214,7 +218,7 @@ async def test_a_row_of_which_no_test_can_be_made_is_an_error_of_its_own() -> No
     found = [row for row in rows if row.task == "second"]
     assert [row.output for row in found] == ["-a", None, "-b"]
     assert found[1].status is Status.ERROR
-    assert "row 1 of task first cannot be used:\nvars.more: " in str(found[1].error)
+    assert "row 1 of task first is not a valid test:\nvars.more: " in str(found[1].error)
 
 
 def test_tests_of_rows_can_be_taken_from_the_end() -> None:

@@ -140,18 +140,18 @@ def test_cells_of_tables_know_the_types_of_a_suite(tmp_path: Path) -> None:
 WRONG: list[tuple[dict[str, Any], list[str]]] = [
     (
         {"contains": "file://own.py:polite"},
-        ['$.assertionTypes.contains: "contains" is an assertion type already'],
+        ['$.assertionTypes.contains: the assertion type "contains" already exists'],
     ),
     (
         {"not-x": "file://own.py:polite"},
-        ['$.assertionTypes.not-x: "not-x" cannot name an assertion type'],
+        ['$.assertionTypes.not-x: "not-x" is not a valid name of an assertion type'],
     ),
     (
         {"x": "file://own.py"},
         ['$.assertionTypes.x: "file://own.py" names no function'],
     ),
-    ({"x": "own.py"}, ['$.assertionTypes.x: must name a function of a file, got "own.py"']),
-    ({"x": "file://none.py:f"}, ['$.assertionTypes.x: there is no file "none.py"']),
+    ({"x": "own.py"}, ['$.assertionTypes.x: must name a function in a file, got "own.py"']),
+    ({"x": "file://none.py:f"}, ['$.assertionTypes.x: file not found: "none.py"']),
     ({"assert-set": "file://own.py:f"}, ["$.assertionTypes"]),
 ]
 

@@ -12,8 +12,8 @@ from trioeval.errors import ProviderError
 
 DAY = {"key": "pupils:rpm", "kind": "rolling", "capacity": 2, "windowSeconds": 86400}
 LIMITED: dict[str, Any] = {
-    "providers": [{"id": "pupil", "lane": {"quota": ["pupils:rpm"]}}],
-    "quota": {"limits": [DAY]},
+    "providers": [{"id": "pupil", "lane": {"limits": ["pupils:rpm"]}}],
+    "limits": {"limits": [DAY]},
 }
 
 
@@ -64,8 +64,8 @@ def test_a_judge_that_has_no_permit_yet_goes_on_with_what_was_paid_for(tmp_path:
         "providers": ["pupil"],
         "prompts": ["{{question}}"],
         "tests": [{"vars": {"question": f"Colour {n}?"}, "assert": [rubric]} for n in range(2)],
-        "lanes": {"judges": {"quota": ["pupils:rpm"]}},
-        "quota": {"limits": [window]},
+        "lanes": {"judges": {"limits": ["pupils:rpm"]}},
+        "limits": {"limits": [window]},
     }
     graded = '{"pass": true, "score": 1, "reason": "so it is"}'
     ran = asked(document, Pupil(says=lambda _, step: graded if step else RIGHT), around=stopped)

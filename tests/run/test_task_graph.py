@@ -156,7 +156,7 @@ def test_a_task_runs_all_the_same_where_that_is_its_policy() -> None:
 
 
 def test_a_task_fails_where_that_is_its_policy() -> None:
-    """Each row says which task is not complete; nothing is asked, and it is not complete itself."""
+    """Each row says which task is not complete; nothing is asked, and it is incomplete itself."""
     tasks = [task("a", "fails"), task("b", "1", "1", after=["a"]), task("c", "1", after=["b"])]
     found = ran(suite_of(*tasks, policies={"b": "fail"}))
     assert found.outcomes() == {"a": ["failed"], "b": ["failed"] * 2, "c": ["blocked"]}
@@ -192,8 +192,8 @@ def test_ag_74_tasks_that_are_held_end_when_nothing_else_goes_on() -> None:
     ended_at = {name: at for name, _, _, at in found.rows}
     assert ended_at == {"a": 0, "b": 0, "f": 9, "c": 9, "e": 10, "d": 10}
     assert found.warned == [
-        "a task is blocked for good: c waits for b, b for a (not complete)",
-        "a task is blocked for good: d waits for c, c for b, b for a (not complete)",
+        "a task cannot be run: c waits for b, b for a (not complete)",
+        "a task cannot be run: d waits for c, c for b, b for a (not complete)",
     ]
 
 
@@ -201,7 +201,7 @@ def test_a_chain_ends_at_what_ran_although_it_lacked_something() -> None:
     """It is not complete for a reason of its own."""
     tasks = [task("a", "fails"), task("b", "fails", after=["a"]), task("c", "1", after=["b"])]
     found = ran(suite_of(*tasks, policies={"b": "run", "c": "block"}))
-    assert found.warned == ["a task is blocked for good: c waits for b (not complete)"]
+    assert found.warned == ["a task cannot be run: c waits for b (not complete)"]
     assert found.outcomes()["c"] == ["blocked"]
 
 
@@ -241,7 +241,7 @@ def test_the_budget_is_that_of_all_tasks_together() -> None:
     found = ran(suite_of(task("a", "1", "1"), task("b", "1", "1"), budget={"requests": 3}))
     assert len(found.asked.calls) == 3
     assert sorted(outcome for _, _, outcome, _ in found.rows) == ["done", "done", "done", "not_run"]
-    assert any("budget_exceeded: 3 of 3 requests" in (error or "") for error in found.errors)
+    assert any("budget exhausted: 3 of 3 requests spent" in (error or "") for error in found.errors)
 
 
 def test_what_the_budget_has_kept_from_being_complete_is_no_failure() -> None:
@@ -358,7 +358,7 @@ def test_a_missing_lane_is_told_before_anything_is_asked() -> None:
     """Although the task that needs it would come last."""
 
     async def main(found: Ran, prepared: PreparedSuite) -> None:
-        with pytest.raises(PlanError, match=r"the tasks start jobs on \['mine'\]"):
+        with pytest.raises(PlanError, match=r"the tasks need the lanes \['mine'\]"):
             await run_suite(prepared, emit=found.emit, lanes=Lanes([LaneSpec("other")]))
 
     assert not ran(suite_of(task("a", "1"), task("b", "1", after=["a"])), main).asked.calls
@@ -384,7 +384,7 @@ def test_collected_rows_are_in_the_order_of_the_tasks() -> None:
 def test_providers_cannot_be_given_to_what_is_prepared() -> None:
     """Neither to a run nor to a collection: they would not be used."""
     prepared = prepare(suite_of(task("a", "1"), task("b", "1")), providers={"mine": Asked()})
-    with pytest.raises(UsageError, match="give them to `prepare`"):
+    with pytest.raises(UsageError, match="pass them to `prepare`"):
         run_virtual(lambda: collect(prepared, providers={"mine": Asked()}))
 
 
@@ -407,7 +407,7 @@ def test_each_task_has_its_own_registers() -> None:
 @pytest.mark.parametrize(
     ("depends_on", "said"),
     [
-        ({"a": ("b",), "b": ("a",)}, "tasks wait for each other: "),
+        ({"a": ("b",), "b": ("a",)}, "tasks depend on each other in a cycle: "),
         ({"a": ("x",), "b": ()}, "task 'a' depends on 'x'; the tasks are ['a', 'b']"),
     ],
 )

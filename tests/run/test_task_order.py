@@ -10,7 +10,7 @@ from trioeval.evaluation.outcomes import TaskEnd
 from trioeval.evaluation.prepared import PreparedTask
 from trioeval.loading.load import parse_suite
 from trioeval.run import prepare
-from trioeval.run.task_graph import Startable, TaskOrder
+from trioeval.run.task_graph import StartableTask, TaskOrder
 from trioeval.suite.dependencies import FailedDependency, Lacking
 
 NAMES = "abcdefg"
@@ -39,11 +39,11 @@ class Going:
     """A run of tasks under way."""
 
     tasks: Sequence[PreparedTask]
-    started: dict[str, Startable] = attrs.field(factory=dict)
+    started: dict[str, StartableTask] = attrs.field(factory=dict)
     ends: dict[str, TaskEnd] = attrs.field(factory=dict)
     """Of those that are over."""
 
-    def start(self, found: Sequence[Startable]) -> None:
+    def start(self, found: Sequence[StartableTask]) -> None:
         active = [name for name in self.started if name not in self.ends]
         for one in found:
             part = self.tasks[one.place]
@@ -52,7 +52,7 @@ class Going:
             self.check(part, one, active)
         self.started |= {self.tasks[one.place].id or "": one for one in found}
 
-    def check(self, part: PreparedTask, one: Startable, active: Sequence[str]) -> None:
+    def check(self, part: PreparedTask, one: StartableTask, active: Sequence[str]) -> None:
         ends = {other: self.ends[other] for other in part.depends_on}  # all are over
         lost = [other for other, end in ends.items() if end == "incomplete"]
         cut = [other for other, end in ends.items() if end == "cut"]
@@ -99,8 +99,8 @@ def test_chains_lead_to_what_was_run_and_is_not_complete() -> None:
         task("d", "c", "block"),
     ]
     order = TaskOrder.of(tasks)
-    assert order.begin() == [Startable(0)]
-    assert order.over(0, "incomplete") == [Startable(1)]
-    assert order.over(1, "incomplete") == [Startable(2, Lacking("b", "skip"))]
+    assert order.begin() == [StartableTask(0)]
+    assert order.over(0, "incomplete") == [StartableTask(1)]
+    assert order.over(1, "incomplete") == [StartableTask(2, Lacking("b", "skip"))]
     chain: Mapping[int, str | None] = {one.place: one.chain for one in order.over(2, "incomplete")}
     assert chain == {3: "d waits for c, c for b (not complete)"}

@@ -88,5 +88,5 @@ def test_certificates_that_cannot_be_used_are_told_before_the_first_call(tmp_pat
         ("no.pem", "holds no certificate in PEM"),
         ("gone.pem", "cannot be read: No such file or directory"),
     ):
-        with pytest.raises(trioeval.SuiteError, match=f"{name} that CA_CERT_PATH names {fault}"):
+        with pytest.raises(trioeval.SuiteError, match=f"{name} of CA_CERT_PATH {fault}"):
             prepare(suite, environ={"PROMPTFOO_CA_CERT_PATH": name})

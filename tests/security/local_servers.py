@@ -9,8 +9,8 @@ import trio
 
 from trioeval.cli.run.observers import MetricsPage, registry_of
 from trioeval.limits import Limit
-from trioeval.limits.memory import MemoryQuota
-from trioeval.limits.server import ServeSettings, serve_quota
+from trioeval.limits.memory import MemoryLimits
+from trioeval.limits.server import ServeSettings, serve_limits
 from trioeval.serving.conversation import Bounds
 from trioeval.serving.listening import open_listeners, serve_app
 
@@ -31,7 +31,7 @@ class Local:
     """A server of this machine."""
 
     port: int
-    quota: MemoryQuota
+    limits: MemoryLimits
 
     @property
     def host(self) -> str:
@@ -71,14 +71,14 @@ class Local:
 async def limits_server(
     *, token: str | None = TOKEN, host: str = "127.0.0.1", bounds: Bounds | None = None
 ) -> AsyncIterator[Local]:
-    """`trioeval quota serve`, with one limit."""
-    quota, stop = MemoryQuota([SLOTS]), trio.Event()
+    """`trioeval limits serve`, with one limit."""
+    limits, stop = MemoryLimits([SLOTS]), trio.Event()
     settings = ServeSettings(
         host=host, port=0, token=token, bounds=bounds or ServeSettings().bounds
     )
     async with trio.open_nursery() as nursery:
-        url = await nursery.start(partial(serve_quota, quota, settings, stop=stop))
-        yield Local(int(url.rpartition(":")[2]), quota)
+        url = await nursery.start(partial(serve_limits, limits, settings, stop=stop))
+        yield Local(int(url.rpartition(":")[2]), limits)
         stop.set()
 
 
@@ -90,7 +90,7 @@ async def metrics_server(*, bounds: Bounds | None = None) -> AsyncIterator[Local
     async with trio.open_nursery() as nursery:
         serve = partial(serve_app, page, listeners, stop, grace=0.5, bounds=bounds)
         await nursery.start(serve)
-        yield Local(address.port, MemoryQuota())
+        yield Local(address.port, MemoryLimits())
         stop.set()
 
 

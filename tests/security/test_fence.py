@@ -188,7 +188,9 @@ KEYS: Mapping[str, Key] = {
         lambda path: top(defaultTest={"options": {"rubricPrompt": f"file://{path}"}})
     ),
     "limitsFile": Key(
-        lambda path: top(quota={"backend": "memory", "limitsFile": path}), ".json", '{"limits": []}'
+        lambda path: top(limits={"backend": "memory", "limitsFile": path}),
+        ".json",
+        '{"limits": []}',
     ),
     "questionsFile": Key(
         lambda path: {
@@ -291,7 +293,7 @@ NO_PATHS = frozenset(
         "python",
         "question",
         "questions",
-        "quota",
+        "limits",
         "raw",
         "reasoning",
         "redteam",

@@ -10,7 +10,7 @@ import trio
 import trio.testing
 from local_servers import TOKEN, Local, in_trio, limits_server, metrics_server
 
-from trioeval.limits import Ask, Granted, Requirement
+from trioeval.limits import Granted, LeaseRequest, Requirement
 from trioeval.limits.http_client import open_http_limits
 from trioeval.open_files import lowest_free
 from trioeval.serving.conversation import Bounds, Receive, Scope, Send
@@ -80,7 +80,7 @@ def test_a_client_of_limits_keeps_its_lease_through_a_crowd() -> None:
         ):
             for number in range(3):
                 clients = await crowd(server.port, b"", 12)
-                ask = Ask("lease", "job", (Requirement("slots", 1),))
+                ask = LeaseRequest("lease", "job", (Requirement("slots", 1),))
                 (decision,) = await backend.reserve([ask])
                 assert isinstance(decision, Granted), number
                 for client in clients:

@@ -76,7 +76,7 @@ def refuses(method: str, path: str, body: str) -> None:
         async with limits_server() as server:
             reply = await server.ask(method, path, KNOWN, body)
             assert (reply.status, json.loads(reply.body)["error"]) == (400, "invalid_request")
-            assert list(await server.quota.states()) == [LimitState(limit=SLOTS)]
+            assert list(await server.limits.states()) == [LimitState(limit=SLOTS)]
             assert (await server.ask("GET", "/healthz")).status == 200
 
     in_trio(main)

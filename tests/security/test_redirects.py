@@ -6,7 +6,7 @@ from loopback import Server, as_json, generic, opened, redirect, serve
 
 from trioeval.errors import ProviderError
 from trioeval.providers import Request
-from trioeval.providers.generic.http import Guard, next_request
+from trioeval.providers.generic.http import OriginGuard, next_request
 from trioeval.providers.http.wire import HttpReply, HttpRequest
 
 pytestmark = pytest.mark.attack("redirects")
@@ -52,7 +52,7 @@ ELSEWHERE = (
 )
 
 
-def following(status: int, location: str, guard: Guard) -> HttpRequest:
+def following(status: int, location: str, guard: OriginGuard) -> HttpRequest:
     request = HttpRequest(
         "http://api.example/v1", {"authorization": "Bearer k-12345678"}, PROMPT.encode()
     )
@@ -64,7 +64,7 @@ def following(status: int, location: str, guard: Guard) -> HttpRequest:
 def test_no_redirect_leads_to_another_origin(status: int, location: str) -> None:
     """The message names both origins, unless it is of no URL at all."""
     with pytest.raises(ProviderError) as caught:
-        following(status, location, Guard())
+        following(status, location, OriginGuard())
     assert caught.value.kind == "bad_request"
     if "what is no http or https URL" not in str(caught.value):
         assert "http://api.example:80 redirects to http" in str(caught.value)
@@ -75,18 +75,18 @@ def test_no_redirect_leads_to_another_origin(status: int, location: str) -> None
 def test_no_redirect_leads_from_a_public_address_to_a_private_one(location: str) -> None:
     """Also where other origins are allowed."""
     with pytest.raises(ProviderError, match="which is a private address, and is not followed"):
-        following(307, location, Guard(elsewhere=True))
+        following(307, location, OriginGuard(elsewhere=True))
 
 
 def test_backslashes_name_no_host() -> None:
     """Browsers take them for slashes; here they are part of a path, and of no other origin."""
-    asked = following(307, "http:\\\\evil.com/v1", Guard())
+    asked = following(307, "http:\\\\evil.com/v1", OriginGuard())
     assert asked.url == "http://api.example/%5C%5Cevil.com/v1"
 
 
 def test_where_other_origins_are_allowed_keys_stay_behind() -> None:
     """The prompt goes along, as the suite allows it."""
-    asked = following(308, "http://other.example/v2", Guard(elsewhere=True))
+    asked = following(308, "http://other.example/v2", OriginGuard(elsewhere=True))
     assert (asked.url, asked.body) == ("http://other.example/v2", PROMPT.encode())
     assert asked.headers == {}
 

@@ -58,8 +58,8 @@ def attempts(server: RedisServer) -> int:
 
 def suite_of(server: RedisServer, who: str, **more: object) -> dict[str, object]:
     return {
-        "providers": [{"id": "pupil", "lane": {"quota": ["m:rpm"], "maxConcurrency": 4}}],
-        "quota": {
+        "providers": [{"id": "pupil", "lane": {"limits": ["m:rpm"], "maxConcurrency": 4}}],
+        "limits": {
             "backend": "redis",
             "url": f"redis://{who}127.0.0.1:{server.port}",
             "limits": [
@@ -101,7 +101,7 @@ def test_whoever_is_refused_ends_before_the_first_row(
     """In one line, also where a run would go on without limits: this does not pass by itself."""
     who, said = LOGINS[name]
     suite = {**suite_of(server, who, unreachable=unreachable), "providers": [
-        {"id": "echo", "lane": {"quota": ["m:rpm"]}}
+        {"id": "echo", "lane": {"limits": ["m:rpm"]}}
     ]}  # fmt: skip
     Path("suite.json").write_text(json.dumps(suite))
     before = attempts(server)
@@ -123,9 +123,9 @@ def test_commands_are_refused_alike(
 ) -> None:
     """Those that look on, and those that change limits."""
     url = f"redis://mallory:{WRONG}@127.0.0.1:{server.port}"
-    assert run_command_line(["quota", *words, "--url", url]) == 2
+    assert run_command_line(["limits", *words, "--url", url]) == 2
     told = capsys.readouterr().err
-    assert "(user 'mallory') refuses us: " in told
+    assert "(user 'mallory') rejects this client: " in told
     assert WRONG not in told
     assert "Traceback" not in told
 

@@ -290,7 +290,7 @@ def test_aliases_that_multiply_are_refused(levels: int, width: int, tmp_path: Pa
     """A billion laughs: the values are counted before they are walked through."""
     file = tmp_path / "bomb.yaml"
     file.write_text(bomb(levels, width))
-    with pytest.raises(SuiteError, match="aliases make"):
+    with pytest.raises(SuiteError, match="aliases expand"):
         load_suite(file)
 
 

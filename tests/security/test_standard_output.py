@@ -71,7 +71,7 @@ def test_a_stdout_that_nobody_reads_changes_no_exit_code(
     assert "Traceback" not in told
     assert "Exception ignored" not in told
     if command == "failing":
-        assert told.splitlines()[-1].endswith("exit 100: 1 rows failed")
+        assert told.splitlines()[-1].endswith("exit 100: 1 row failed")
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from trioeval.cli.flags import BeginFlags, OutputFlags, RunFlags, WhatFlags, check_flags
+from trioeval.cli.flags import OutputFlags, RunFlags, StartFlags, SuiteFlags, check_flags
 from trioeval.cli.run.command import load
 from trioeval.cli.stored_flags import StoredFlags, stored_flags
 from trioeval.errors import SuiteError, UsageError
 
 pytestmark = pytest.mark.attack("code of an untrusted suite")
 
-WITHOUT = RunFlags(what=WhatFlags(untrusted=True, allow_env=("TEAM",)))
+WITHOUT = RunFlags(what=SuiteFlags(untrusted=True, allow_env=("TEAM",)))
 SUITE = {"providers": ["echo"], "prompts": ["{{env.TEAM}}"]}
 
 
@@ -24,28 +24,28 @@ def stored(flags: RunFlags) -> StoredFlags:
 
 def test_a_run_that_goes_on_keeps_what_it_may_do() -> None:
     """The command that resumes it does not repeat the flag."""
-    going = stored(WITHOUT).with_flags(RunFlags(begin=BeginFlags(resume="latest")))
+    going = stored(WITHOUT).with_flags(RunFlags(begin=StartFlags(resume="latest")))
     assert (going.what.untrusted, going.what.allow_env) == (True, ("TEAM",))
 
 
 @pytest.mark.parametrize(
     "what",
-    [WhatFlags(allow_outside=True), WhatFlags(untrusted=True, allow_env=("TEAM", "KEY"))],
+    [SuiteFlags(allow_outside=True), SuiteFlags(untrusted=True, allow_env=("TEAM", "KEY"))],
 )
-def test_the_rest_of_a_run_may_not_do_more(what: WhatFlags) -> None:
+def test_the_rest_of_a_run_may_not_do_more(what: SuiteFlags) -> None:
     """Rows of one run are made under one law."""
-    with pytest.raises(UsageError, match="the run was begun with"):
+    with pytest.raises(UsageError, match="the run was started with"):
         stored(WITHOUT).with_flags(RunFlags(what=what))
 
 
 @pytest.mark.parametrize(
     ("what", "told"),
     [
-        (WhatFlags(untrusted=True, allow_outside=True), "exclude each other"),
-        (WhatFlags(allow_env=("A",)), "--allow-env is for --untrusted"),
+        (SuiteFlags(untrusted=True, allow_outside=True), "exclude each other"),
+        (SuiteFlags(allow_env=("A",)), "--allow-env needs --untrusted"),
     ],
 )
-def test_flags_that_contradict_each_other_are_refused(what: WhatFlags, told: str) -> None:
+def test_flags_that_contradict_each_other_are_refused(what: SuiteFlags, told: str) -> None:
     """A user who asks for safety and does not get it is warned."""
     with pytest.raises(UsageError, match=told):
         check_flags(RunFlags(what=what))
@@ -63,11 +63,11 @@ def test_the_command_line_loads_what_it_may(
     assert suite.prompts[0].raw == "blue"
     assert (suite.trust.code, suite.trust.allow_env) == ("refused", frozenset({"TEAM"}))
     with pytest.raises(SuiteError, match="TEAM"):
-        load(file, RunFlags(what=WhatFlags(untrusted=True)))
+        load(file, RunFlags(what=SuiteFlags(untrusted=True)))
     with pytest.raises(SuiteError, match="runs none"):
         load(
             file,
-            RunFlags(what=WhatFlags(untrusted=True, allow_env=("TEAM",), providers=("exec:cat",))),
+            RunFlags(what=SuiteFlags(untrusted=True, allow_env=("TEAM",), providers=("exec:cat",))),
         )
     planned = load(file, RunFlags(output=OutputFlags(plan=True))).suite
     assert planned.trust.code == "later"

@@ -10,7 +10,7 @@ import pytest
 import trio
 from local_servers import SLOTS, TOKEN, Local, in_trio, limits_server, metrics_server
 
-from trioeval.errors import QuotaError
+from trioeval.errors import LimitError
 from trioeval.limits import LimitState
 from trioeval.limits.http_client import open_http_limits
 from trioeval.serving.door import OwnNames
@@ -30,7 +30,7 @@ def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def untouched(server: Local) -> None:
-    assert list(await server.quota.states()) == [LimitState(limit=SLOTS)]
+    assert list(await server.limits.states()) == [LimitState(limit=SLOTS)]
 
 
 NAMES = [
@@ -237,11 +237,11 @@ def test_programs_of_the_user_find_the_token_also_of_a_server_that_was_started_a
         async with limits_server() as server:
             async with open_http_limits(server.url) as backend:
                 with pytest.raises(
-                    QuotaError, match="programs of the user who started it need none"
+                    LimitError, match="programs of the user who started it need none"
                 ):
                     await backend.states()
                 stale = keep_token(server.port, "of-the-server-before")
-                with pytest.raises(QuotaError, match="does not know us"):
+                with pytest.raises(LimitError, match="does not accept the token"):
                     await backend.states()
                 path = keep_token(server.port, TOKEN)
                 assert path == stale
@@ -249,7 +249,7 @@ def test_programs_of_the_user_find_the_token_also_of_a_server_that_was_started_a
                 assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
                 assert len(await backend.states()) == 1
             async with open_http_limits(server.url, token="wrong") as backend:  # noqa: S106
-                with pytest.raises(QuotaError, match="does not know us"):
+                with pytest.raises(LimitError, match="does not accept the token"):
                     await backend.states()
             forget_token(path, "of-another-server")
             assert read_token(server.port) == TOKEN
@@ -302,7 +302,7 @@ def test_a_token_goes_to_no_other_machine_or_port() -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(trio.serve_listeners, listen, [listener])
             async with open_http_limits(f"http://127.0.0.1:{port}") as backend:
-                with pytest.raises(QuotaError):
+                with pytest.raises(LimitError):
                     await backend.states()
             nursery.cancel_scope.cancel("done")
 

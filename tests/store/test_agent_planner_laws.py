@@ -90,7 +90,7 @@ class PlannerMachine(RuleBasedStateMachine):
         try:
             self.model.set_free(number, id_, limit)
         except RefusedError:
-            with pytest.raises(UsageError, match=f"{id_}: it does not stand in the line"):
+            with pytest.raises(UsageError, match=f"{id_}: not queued by this program"):
                 trio.run(planner.set_free, id_)
             return
         entry = trio.run(planner.set_free, id_)

@@ -18,10 +18,10 @@ from trioeval.errors import BudgetError, ProviderError, StoreError
 from trioeval.evaluation.journal import Paid
 from trioeval.kernel import Calls, Done, Job, Lanes, LaneSpec, Plan, collect
 from trioeval.providers import Guardrails, Reply, Usage
-from trioeval.store.cache.backends import FileShelf
+from trioeval.store.cache.backends import FileBackend
 from trioeval.store.cache.cache import Cache, open_cache
 from trioeval.store.cache.file import CACHE, Owners
-from trioeval.store.cache.writer import CacheWriter, Release
+from trioeval.store.cache.writer import CacheWriter, ReleaseLease
 from trioeval.store.database import open_database
 from trioeval.testing import run_virtual
 
@@ -325,7 +325,7 @@ def test_what_is_in_the_file_is_not_held_in_memory(tmp_path: Path) -> None:
     """However long a run is."""
 
     async def use(cache: Cache) -> None:
-        assert isinstance(cache._shelf, FileShelf)
+        assert isinstance(cache._shelf, FileBackend)
         await cache.reply(KEY, Fetcher(), nothing)
         while cache._shelf._pending:  # noqa: ASYNC110 - another thread writes
             await trio.sleep(0.001)
@@ -442,7 +442,7 @@ def test_a_damaged_entry_is_asked_for_again(tmp_path: Path) -> None:
     assert ask(path, again, told=told.append).reply.output == "yes"
     assert again.calls == 1
     [error] = told
-    said = "an entry of the cache of replies is damaged, and asked for again: its check sum is another one"
+    said = "an entry of the cache of replies is damaged; its call is made again: its checksum does not match"
     assert str(error) == f"{path}: {said}"
     assert ask(path, again).cached
 
@@ -505,7 +505,7 @@ def test_a_full_disk_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert run(path, use, told=told.append) == 60
     [error] = told
     said = "the cache of replies has no room left on its disk; make room, or name another file"
-    assert str(error) == f"{path}: {said} with CACHE_PATH, or go without it with --no-cache"
+    assert str(error) == f"{path}: {said} with CACHE_PATH, or disable it with --no-cache"
 
 
 def test_a_file_that_another_program_locks_is_a_warning(
@@ -692,7 +692,7 @@ def test_a_lane_lets_nobody_in_while_the_first_only_claim(tmp_path: Path, width:
 
         await until_idle(cache, path)
         plan = Plan.of(Job(index, "m", payload=index) for index in range(40))
-        lanes = Lanes([LaneSpec("m", width=width)])
+        lanes = Lanes([LaneSpec("m", max_concurrency=width)])
         outcomes = await collect(plan, perform, lanes=lanes, stop=stop)
         return sum(isinstance(one, Done) for one in outcomes)
 
@@ -709,7 +709,7 @@ def test_a_lease_that_is_given_back_late_takes_no_later_one_along(
     write = CacheWriter._write
 
     def late(writer: CacheWriter, batch: list[Any]) -> None:
-        gives_back = any(isinstance(item, Release) and item.key == KEY for item in batch)
+        gives_back = any(isinstance(item, ReleaseLease) and item.key == KEY for item in batch)
         if gives_back:
             assert may_write.wait(20)
         write(writer, batch)

@@ -27,7 +27,7 @@ from trioeval.store.database import (
 )
 from trioeval.store.schema import MIGRATIONS, RUNS
 
-HINT = "name another file with --db, or keep nothing with --no-write"
+HINT = "name another file with --db, or store nothing with --no-write"
 
 
 async def fill(path: Path, rows: int = 3) -> None:
@@ -60,7 +60,7 @@ def test_a_file_that_is_no_database_stays_as_it_is(tmp_path: Path) -> None:
         path.write_bytes(content)
         assert refusals(path) == {
             (
-                f"{path}: this is no SQLite database, and is left as it is; if it was one, restore it from a "
+                f"{path}: this is not an SQLite database, and is left unchanged; if it was one, restore it from a "
                 f"copy, or {HINT}"
             )
         }
@@ -78,7 +78,7 @@ def test_a_database_of_another_program_stays_as_it_is(tmp_path: Path) -> None:
         other.close()
         content = path.read_bytes()
         assert refusals(path) == {
-            f"{path}: this is an SQLite database of another program, and is left as it is; {HINT}"
+            f"{path}: this is an SQLite database of another program, and is left unchanged; {HINT}"
         }
         assert path.read_bytes() == content
 
@@ -93,7 +93,7 @@ def test_a_newer_database_stays_as_it_is(tmp_path: Path) -> None:
     (message,) = refusals(path)
     assert message == (
         f"{path}: the store of runs was written by a newer trioeval (its tables have version 99, this one "
-        f"knows {len(MIGRATIONS)}); upgrade trioeval, or {HINT}"
+        f"supports {len(MIGRATIONS)}); upgrade trioeval, or {HINT}"
     )
 
 
@@ -188,11 +188,11 @@ def test_a_file_is_written_without_a_log_where_that_is_asked(tmp_path: Path) -> 
 def test_a_file_that_is_not_there_can_be_written_and_not_read(tmp_path: Path) -> None:
     """A reader makes no files."""
     path = tmp_path / "none.db"
-    with pytest.raises(StoreError, match="there is no store of runs here"), read_store(path):
+    with pytest.raises(StoreError, match="store of runs not found"), read_store(path):
         pass
     assert not path.exists()
     path.touch()
-    with pytest.raises(StoreError, match="there is no store of runs here"), read_store(path):
+    with pytest.raises(StoreError, match="store of runs not found"), read_store(path):
         pass
     trio.run(fill, path)
     with read_store(path) as reader:
@@ -204,7 +204,7 @@ def test_a_folder_is_no_file(tmp_path: Path) -> None:
     assert refusals(tmp_path) == {f"{tmp_path}: this is a folder, not a store of runs; {HINT}"}
     if Path("/dev/null").exists():
         (message,) = refusals(Path("/dev/null"))
-        assert "no file" in message
+        assert "a special file" in message
 
 
 def test_folders_that_are_missing_are_made(tmp_path: Path) -> None:
@@ -213,7 +213,7 @@ def test_folders_that_are_missing_are_made(tmp_path: Path) -> None:
     assert (tmp_path / "a" / ".trioeval" / ".gitignore").read_text() == "*\n"
     assert not (tmp_path / "a" / ".gitignore").exists()
     (tmp_path / "file").touch()
-    with pytest.raises(StoreError, match=r"the folder .*file cannot be made: File exists"):
+    with pytest.raises(StoreError, match=r"the folder .*file cannot be created: File exists"):
         trio.run(opened, tmp_path / "file" / "results.db")
 
 
@@ -377,5 +377,7 @@ def test_what_may_not_be_written_is_told_and_can_be_read() -> None:
 def test_a_medium_that_cannot_be_written_is_told() -> None:
     """Not even the folder can be made."""
     for path in ("/sys/trioeval/results.db", "/sys/trioeval.db"):
-        with pytest.raises(StoreError, match=r"/sys/trioeval.*(cannot be made|cannot be opened)"):
+        with pytest.raises(
+            StoreError, match=r"/sys/trioeval.*(cannot be created|cannot be opened)"
+        ):
             trio.run(opened, Path(path))

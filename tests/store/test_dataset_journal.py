@@ -25,10 +25,10 @@ from trioeval.evaluation.reconcile import Retry
 from trioeval.store import open_store, read_store
 from trioeval.store.database import DatabaseKind, open_database
 from trioeval.store.dataset import StoredDataset
-from trioeval.store.dataset_writes import cell_work, drop_work
+from trioeval.store.dataset_writes import cell_write, drop_write
 from trioeval.store.runs import delete_run
 from trioeval.store.schema import MIGRATIONS, RUNS
-from trioeval.store.writes import Place, Work, lay
+from trioeval.store.writes import PendingWrite, RunPlace, write_batch
 from trioeval.testing.journals import MemoryDataset, MemoryJournal
 
 T = TypeVar("T")
@@ -419,21 +419,24 @@ def test_a_store_of_version_1_is_brought_up_to_date(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "told"),
     [
-        ("UPDATE cell SET made = '{' WHERE producer = 'a'", "what a made of group 0 is damaged ("),
+        (
+            "UPDATE cell SET made = '{' WHERE producer = 'a'",
+            "the result of a for group 0 is damaged (",
+        ),
         (
             "UPDATE cell SET made = x'00' WHERE producer = 'a'",
-            "what a made of group 0 is damaged (",
+            "the result of a for group 0 is damaged (",
         ),
-        ("UPDATE cell SET made = '[]'", "what a made of group 0 is damaged ("),
+        ("UPDATE cell SET made = '[]'", "the result of a for group 0 is damaged ("),
         (
             "UPDATE dataset SET grouping = '{}'",
-            "what was written down of the dataset cannot be read (",
+            "the stored facts of the dataset cannot be read (",
         ),
         (
             """UPDATE dataset SET grouping = '{"size":0,"targets":[1]}'""",
-            "what was written down of the dataset cannot be read (groups have at least 1 row, not 0)",
+            "the stored facts of the dataset cannot be read (groups have at least 1 row, not 0)",
         ),
-        ("DROP TABLE cell", "what was made of group 0 cannot be read (no such table: cell)"),
+        ("DROP TABLE cell", "the stored cells of group 0 cannot be read (no such table: cell)"),
     ],
 )
 def test_what_is_damaged_is_told_once_and_made_again(
@@ -566,8 +569,8 @@ def test_what_cannot_be_kept_is_told_once(tmp_path: Path) -> None:
             dataset.made(record)
 
     _, told = execute(path, write, keys={TASK: [key]})
-    why = "what a made is not written down: it holds a secret"
-    then = "a later execution makes it again, and so everything like it"
+    why = "the result of a is not stored: it contains a secret"
+    then = "a later execution makes it again, and so all others of this kind"
     assert told == [f"{path}: task {TASK}: {why}; {then}"]
 
     def find(dataset: DatasetJournal) -> None:
@@ -583,17 +586,17 @@ def test_rows_that_are_gone_are_laid_with_few_statements(tmp_path: Path) -> None
     execute(path, put)
     connection = sqlite3.connect(path)
     statements: list[str] = []
-    place = Place(eval_id="eval-1", parts={TASK: 1})
-    works: list[Work] = []
+    place = RunPlace(eval_id="eval-1", parts={TASK: 1})
+    works: list[PendingWrite] = []
     for row in range(100):
         cell = MadeRecord(producer="a", unit=row, digest="d", values={row: {"a": row}})
-        works.append(cell_work(place, TASK, row, cell, print, is_group=False))
-        works.append(drop_work(place, TASK, attrs.evolve(DROPPED, row=row)))
+        works.append(cell_write(place, TASK, row, cell, print, is_group=False))
+        works.append(drop_write(place, TASK, attrs.evolve(DROPPED, row=row)))
     for work in works:
         work.make()
     connection.set_trace_callback(statements.append)
     with connection:
-        lay(connection, works)
+        write_batch(connection, works)
     inserted = [one for one in statements if one.startswith("INSERT")]
     assert len(inserted) < 20
     (rows,) = connection.execute("SELECT count(*) FROM dropped_row WHERE key >> 31 = 1").fetchone()

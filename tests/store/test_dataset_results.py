@@ -119,5 +119,5 @@ def test_a_damaged_end_is_told(tmp_path: Path, body: object) -> None:
     connection.execute("UPDATE dataset_result SET body = ?", (body,))
     connection.commit()
     connection.close()
-    with read_store(path) as reader, pytest.raises(StoreError, match="holds what cannot be read"):
+    with read_store(path) as reader, pytest.raises(StoreError, match="contains unreadable data"):
         reader.datasets(reader.run("latest"))

@@ -124,7 +124,7 @@ def test_a_limit_is_at_least_one() -> None:
         async with open_planner(None, 0):
             pass  # pragma: no cover
 
-    with pytest.raises(UsageError, match="at least 1 root task run at once, not 0"):
+    with pytest.raises(UsageError, match="a limit of at least 1 root task, got 0"):
         trio.run(main)
 
 

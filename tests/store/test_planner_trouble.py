@@ -69,7 +69,7 @@ async def test_a_database_that_stays_locked_is_an_error(path: Path) -> None:
         other.execute("ROLLBACK")
     assert len(list(path.parent.glob("*.lock"))) == 1
     assert all("is locked by another program" in one for one in warned)
-    assert "stands there until its run is resumed" in warned[-1]
+    assert "stay there until its run is resumed" in warned[-1]
     assert len(set(warned)) == 2
     async with open_planner(path, 1, settings=QUIET) as planner:
         assert told(await planner.snapshot()) == [("a", "queued", 1), ("c", "queued", 2)]
@@ -132,11 +132,11 @@ async def test_a_program_that_cannot_leave_in_time_says_so(
         other.execute("ROLLBACK")
     assert len(warned) == 1
     assert "is locked by another program" in warned[0]
-    assert "in the line of agents stands there until its run is resumed" in warned[0]
+    assert "in the queue of agents stay there until its run is resumed" in warned[0]
     monkeypatch.setattr(agent_planner, "_END_PATIENCE", 600.0)
     monkeypatch.setattr(agent_planner, "_END_WITHIN", 0.01)
     with tables(path) as other:
         async with open_planner(path, 1, settings=settings, warn=warned.append) as planner:
             other.execute("BEGIN IMMEDIATE")
         other.execute("ROLLBACK")
-    assert "the database does not answer" in warned[1]
+    assert "the database does not respond" in warned[1]

@@ -83,7 +83,7 @@ def test_a_line_that_cannot_be_read_is_told_and_stops_nothing(tmp_path: Path) ->
 
     trio.run(main)
     assert len(told) == 1
-    assert "which agents of an earlier execution still run cannot be read" in told[0]
+    assert "the running agents of an earlier execution cannot be read" in told[0]
 
 
 def test_what_agents_have_left_is_told_before_a_run_is_deleted(tmp_path: Path) -> None:

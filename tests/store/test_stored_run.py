@@ -231,7 +231,7 @@ def test_infinities_and_tuples_of_a_reply_are_kept() -> None:
     assert told is not None
     again = read_reply(json.loads(json.dumps(told)))
     assert (again.output, again.log_probs) == ([math.inf, [1, 2]], (-math.inf,))
-    with pytest.raises(ValueError, match="this is no reply"):
+    with pytest.raises(ValueError, match="not a valid reply"):
         read_reply(["no"])
     assert "output" not in reply_facts(Reply(output=b"x"))
 
@@ -582,7 +582,7 @@ def test_an_object_that_cannot_be_looked_at_costs_its_own_row_only(tmp_path: Pat
     with read_store(tmp_path / "r.db") as reader:
         run = reader.run("latest")
         first, second = reader.records(run)
-        assert "cannot be written down" in first["error"]
+        assert "cannot be stored" in first["error"]
         assert second["response"]["output"] == "say hello 1"
 
 
@@ -600,13 +600,13 @@ def test_runs_are_ordered_as_they_began_whatever_the_clock_said(tmp_path: Path) 
         assert reader.run("latest~1", suite="/s0").id == "eval-0x"
         assert reader.runs(state="died") == []
         for name, message in (
-            ("eval-", "'eval-' is the beginning of 3 runs"),
-            ("nothing", "there is no run 'nothing'; the last ones are eval-2x, eval-1x, eval-0x"),
-            ("latest~3", "there is no latest~3, only 3 runs"),
+            ("eval-", "'eval-' is a prefix of 3 runs"),
+            ("nothing", "run 'nothing' not found; the last ones are eval-2x, eval-1x, eval-0x"),
+            ("latest~3", "latest~3 does not exist: there are 3 runs"),
         ):
             with pytest.raises(UsageError, match=message):
                 reader.run(name)
-        with pytest.raises(UsageError, match="holds no run of /s9"):
+        with pytest.raises(UsageError, match="contains no runs of /s9"):
             reader.run("latest", suite="/s9")
         reader.delete(reader.run("eval-1"))
         pruned = reader.prune(older_than_s=3600, keep=1)
@@ -661,7 +661,7 @@ def test_only_one_runs_a_run(tmp_path: Path) -> None:
                 other.begin(start_of())
             with pytest.raises(UsageError, match="the run eval-1 is being run by another process"):
                 await other.resume("eval-1", start_of())
-            with pytest.raises(StoreError, match="there is no run eval-2 here"):
+            with pytest.raises(StoreError, match="run eval-2 not found"):
                 await other.resume("eval-2", start_of("eval-2"))
             with read_store(path) as reader:
                 assert reader.run("latest").state == "running"

@@ -1,4 +1,4 @@
-"""Tests from CSV files: what the columns mean, and what is said of mistakes, cell by cell."""
+"""Tests from CSV files: the meaning of columns, and mistakes, cell by cell."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +14,7 @@ from trioeval.suite.sources.csv_tests import cell_number, read_csv_tests
 
 
 def plain(data: Any) -> Test:
-    """A stand-in for the reader of suites: a test whose metadata is everything that was written."""
+    """Stand in for the reader of suites: return a test whose metadata is the written data."""
     for position, assertion in enumerate(data.get("assert", ())):
         if "value" not in assertion:
             raise MistakenError(Mistake("no value", at=("assert", position, "value")))
@@ -109,7 +109,7 @@ def test_metadata_has_keys_and_lists(tmp_path: Path) -> None:
 def test_the_threshold_of_an_assertion_belongs_to_the_column_with_its_number(
     tmp_path: Path,
 ) -> None:
-    """Also where cells before it are blank."""
+    """This also holds if earlier cells are blank."""
     header = "__expected1,__expected2,__config:__expected2:threshold"
     tests, _ = read(tmp_path, f"{header}\nsimilar: a,similar: b,0.3\n,similar: b,0.4\n,c,\n")
     assert [[part.get("threshold") for part in test["assert"]] for test in tests] == [
@@ -162,8 +162,8 @@ def test_an_empty_line_is_a_row_where_there_is_one_column(tmp_path: Path) -> Non
         ("_expected\na\n", 'the column "_expected" is a variable'),
         ("_metadata:k\na\n", 'the column "_metadata:k" is a variable'),
         ("__treshold\n1\n", 'the column "__treshold" is a variable'),
-        ("__metadata\na\n", "the column __metadata says nothing without a key"),
-        ("__config:__expected\n1\n", 'the column "__config:__expected" says nothing'),
+        ("__metadata\na\n", "the column __metadata has no effect without a key"),
+        ("__config:__expected\n1\n", 'the column "__config:__expected" has no effect'),
         ("q,\na,b\n", "a column has no name"),
     ],
 )
@@ -194,7 +194,7 @@ def test_all_mistakes_are_told_at_their_cells(tmp_path: Path) -> None:
     assert refused(tmp_path, text) == [
         "2:7 0.__expected: no value",
         "3:1 1: a row of 2 cells under a header of 3",
-        '5:6 2.__expected: the quotes in "\\"a" do not fit together',
+        '5:6 2.__expected: the quotes in "\\"a" do not match',
         "6:1 3: a row of 4 cells under a header of 3",
     ]
 
@@ -204,29 +204,29 @@ def test_all_mistakes_are_told_at_their_cells(tmp_path: Path) -> None:
     [
         ("q,r\n1\n", "2:1 0: a row of 1 cell under a header of 2"),
         ("q,r\n1,2,3\n", "2:1 0: a row of 3 cells under a header of 2"),
-        ("q,r\n1,2\n\n3,4\n", "3:1 1: an empty line is no row here"),
+        ("q,r\n1,2\n\n3,4\n", "3:1 1: an empty line is not a valid row"),
         ("q,r\n1,bad\n", "2:3 0.r: a bad value"),
-        ("q,r,q \n1,2,3\n", '1:5 q: the column "q" stands here for the second time'),
+        ("q,r,q \n1,2,3\n", '1:5 q: duplicate column "q"'),
         ('q,r\n1,"2\n', "2:3 : a quote is never closed"),
         (b"q\n\xff\n", "2:1 : byte 2 (0xff) is not UTF-8"),
         (
             "__expected,__config:__expected:weight\na,1\n",
             (
-                '1:12 __config:__expected:weight: "weight" is no setting of an assertion in '
+                '1:12 __config:__expected:weight: "weight" is not a setting of an assertion in '
                 '"__config:__expected:weight"'
             ),
         ),
         (
             "__config:assert:threshold\n1\n",
             (
-                '1:1 __config:assert:threshold: "assert" is no column of assertions in '
+                '1:1 __config:assert:threshold: "assert" is not a column of assertions in '
                 '"__config:assert:threshold"'
             ),
         ),
         (
             "__config:__expected0:threshold\n1\n",
             (
-                '1:1 __config:__expected0:threshold: "__expected0" is no column of assertions in '
+                '1:1 __config:__expected0:threshold: "__expected0" is not a column of assertions in '
                 '"__config:__expected0:threshold"'
             ),
         ),
@@ -242,4 +242,4 @@ def test_a_mistake_is_told_at_its_cell(tmp_path: Path, text: str | bytes, wanted
 
 def test_quotes_out_of_place_are_refused_when_strict(tmp_path: Path) -> None:
     told = refused(tmp_path, 'q\n5" wide\n', {"PROMPTFOO_CSV_STRICT": "true"})
-    assert told == ["2:2 : a cell with a quote in it must stand in quotes"]
+    assert told == ["2:2 : a cell that contains a quote must be quoted"]

@@ -1,4 +1,4 @@
-"""The rows of CSV texts, by the rules of the parser that promptfoo reads them with."""
+"""The rows of CSV texts, by the rules of the parser of promptfoo."""
 
 import csv
 import io
@@ -77,8 +77,8 @@ def test_quotes_out_of_place_are_letters_unless_strict(
     [
         ('a,b\n1,"x\ny', False, "a quote is never closed", (2, 3)),
         ('a\r\n"x', True, "a quote is never closed", (2, 1)),
-        ('a\n"x" y\n', True, "a quote inside of a quoted cell must be written twice", (2, 3)),
-        ('a\nb,5" x\n', True, "a cell with a quote in it must stand in quotes", (2, 4)),
+        ('a\n"x" y\n', True, "a quote inside of a quoted cell must be doubled", (2, 3)),
+        ('a\nb,5" x\n', True, "a cell that contains a quote must be quoted", (2, 4)),
     ],
 )
 def test_a_misplaced_quote_is_told_with_its_place(

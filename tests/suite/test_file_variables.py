@@ -1,4 +1,4 @@
-"""Variables from files: whole sets of them, patterns of files, and what a file is to a template."""
+"""Variables from files: whole sets, patterns of files, and the text of a file for a template."""
 
 import base64
 import sys
@@ -65,10 +65,10 @@ def test_all_files_of_variables_that_are_wrong_are_told(around: Around) -> None:
         read_vars(["none.yaml", 5, "c.yml", "a.yaml", "broken.yaml"], around)
     told = [(part.at, part.message, part.place) for part in caught.value.parts]
     assert told == [
-        ((0,), 'there is no file "none.yaml"', None),
+        ((0,), 'file not found: "none.yaml"', None),
         ((1,), "must be the name of a file, got 5", None),
         ((), "must be an object of variables, got a list", (1, 1)),
-        (("doc",), 'there is no file "file://none.txt"', (1, 6)),
+        (("doc",), 'file not found: "file://none.txt"', (1, 6)),
     ]
     assert caught.value.parts[2].file == around.directory / "c.yml"
 
@@ -206,12 +206,12 @@ def test_the_text_of_a_pdf_is_that_of_its_pages(tmp_path: Path) -> None:
 
 def test_pdf_needs_an_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pypdf", None)
-    with pytest.raises(MistakenError, match=r'"a\.pdf" needs the extra pdf'):
+    with pytest.raises(MistakenError, match=r'"a\.pdf" requires the extra pdf'):
         value(tmp_path, "a.pdf", b"%PDF")
 
 
 def _pdf(*pages: str) -> bytes:
-    """A document of pages with one line of text each."""
+    """Return a document of pages with one line of text each."""
     import io
 
     from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject

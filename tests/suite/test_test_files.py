@@ -1,4 +1,4 @@
-"""Tests from files of every kind, and what is said of those that cannot be read."""
+"""Tests from files of every kind, and messages about those that cannot be read."""
 
 import json
 import sys
@@ -17,7 +17,7 @@ from trioeval.suite.sources.tests import read_tests
 
 
 def plain(data: Any) -> Test:
-    """A stand-in for the reader of suites: a test whose metadata is everything that was written."""
+    """Stand in for the reader of suites: return a test whose metadata is the written data."""
     if data.get("vars") == {"q": "elsewhere"}:
         raise MistakenError(
             Mistake("wrong elsewhere", at=("a",), file=Path("other.json"), place=(3, 4))
@@ -83,7 +83,7 @@ def test_files_are_read_by_their_suffix(
 
 
 def test_files_that_a_test_names_are_read(files: Path) -> None:
-    """With `file://` beside the suite; variables and other names beside the file."""
+    """Names with `file://` are relative to the suite; variables and other names to the file."""
     assert read(files, "sub/f.yaml") == [
         {"vars": {"q": "six"}, "metadata": {"k": "v"}},
         {"vars": {"q": "five"}},
@@ -118,7 +118,7 @@ def test_tests_are_numbered_where_promptfoo_numbers_them(
 @pytest.mark.parametrize(
     ("reference", "wanted"),
     [
-        ("none.csv", 'there is no file "none.csv"\n  did you mean "a.csv"?'),
+        ("none.csv", 'file not found: "none.csv"\n  did you mean "a.csv"?'),
         ("none/*.csv", "no file matches"),
         ("../*.csv", "no file matches"),
         ("huggingface://datasets/x", "tests from huggingface://… are not supported"),
@@ -129,12 +129,12 @@ def test_tests_are_numbered_where_promptfoo_numbers_them(
         ("old.xls#1", 'tests from "old.xls#1" are not supported\n  save the file as .xlsx'),
         ("g.py:one", "one must return a list of tests, got an object"),
         ("g.py:fails", "no such thing"),
-        ("none.py", 'there is no file "none.py"'),
+        ("none.py", 'file not found: "none.py"'),
         ({"path": "az://account/t.csv"}, "tests from az://… are not supported"),
-        ({"path": "none.csv"}, 'there is no file "none.csv"'),
+        ({"path": "none.csv"}, 'file not found: "none.csv"'),
         ({"path": 5}, "must be the name of a file, got 5"),
         ({"path": "a.csv", "confg": 1}, '"confg" is not a key here\n  did you mean "config"?'),
-        ({"path": "g.py", "config": "file://none.json"}, 'there is no file "file://none.json"'),
+        ({"path": "g.py", "config": "file://none.json"}, 'file not found: "file://none.json"'),
     ],
 )
 def test_what_cannot_be_read_is_told(
@@ -204,7 +204,7 @@ def test_mistakes_in_what_a_generator_returns_name_its_file(files: Path) -> None
     with pytest.raises(MistakenError) as caught:
         read(files, "g.py:bad")
     told = [(part.file, part.at, part.hint) for part in caught.value.parts]
-    assert told[0] == (files / "g.py", (1, "threshold"), "bad returned it")
+    assert told[0] == (files / "g.py", (1, "threshold"), "returned by bad")
     assert told[1][:2] == (files / "g.py", (2,))
 
 
@@ -246,8 +246,8 @@ def test_a_sheet_has_a_name_and_a_number(book: Path, sheet: str) -> None:
 @pytest.mark.parametrize(
     ("sheet", "message", "place"),
     [
-        ("4", 'there is no sheet "4"', None),
-        ("More", 'there is no sheet "More"', None),
+        ("4", 'unknown sheet "4"', None),
+        ("More", 'unknown sheet "More"', None),
         ("Ragged", "a row of 2 cells under a header of 1", (2, 1)),
     ],
 )
@@ -268,50 +268,53 @@ def test_a_file_that_is_no_book_is_told(tmp_path: Path) -> None:
 
 def test_sheets_need_an_extra(book: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "openpyxl", None)
-    with pytest.raises(MistakenError, match=r'tests from "t\.xlsx" need the extra xlsx') as caught:
+    with pytest.raises(
+        MistakenError, match=r'tests from "t\.xlsx" require the extra xlsx'
+    ) as caught:
         read(book, "t.xlsx")
     assert caught.value.parts[0].hint == "pip install trioeval[xlsx], or save the sheet as CSV"
 
 
 @pytest.mark.parametrize(
-    ("name", "text"),
+    ("name", "text", "message"),
     [
-        ("none.csv", ""),
-        ("none.csv", "q\n"),
-        ("none.json", "[]"),
-        ("none.jsonl", "\n"),
-        ("none.yaml", "[]"),
-        ("none.py", "def generate_tests():\n    return []\n"),
+        ("none.csv", "", "the file has no tests"),
+        ("none.csv", "q\n", "no rows below the header"),
+        ("none.json", "[]", "the file has no tests"),
+        ("none.jsonl", "", "the file has no tests"),
+        ("none.jsonl", "\n", "the file has no tests"),
+        ("none.yaml", "[]", "the file has no tests"),
+        ("none.py", "def generate_tests():\n    return []\n", "the file has no tests"),
     ],
 )
 def test_a_file_without_tests_is_refused_unless_it_is_allowed(
-    tmp_path: Path, name: str, text: str
+    tmp_path: Path, name: str, text: str, message: str
 ) -> None:
-    """It names the file; where that is allowed, it is a warning."""
+    """The mistake names the file and --allow-empty; with that, it is a warning."""
     (tmp_path / name).write_text(text)
     with pytest.raises(MistakenError) as caught:
         read_tests(f"file://{name}", Around(directory=tmp_path), plain)
-    hint = "add a test, or accept this with --allow-empty"
-    mistake = Mistake("the file has no tests", hint, file=tmp_path / name)
+    hint = "add a test, or pass --allow-empty"
+    mistake = Mistake(message, hint, file=tmp_path / name)
     assert caught.value.parts == (mistake,)
     warnings: list[Mistake] = []
     around = Around(directory=tmp_path, allow_empty=True, warn=warnings.append)
     assert list(read_tests(name, around, plain)) == []
-    assert warnings == [Mistake("the file has no tests", file=tmp_path / name)]
+    assert warnings == [Mistake(message, file=tmp_path / name)]
 
 
 def test_a_sheet_without_tests_is_refused(tmp_path: Path) -> None:
-    """A header alone is no test."""
+    """A header alone is not a test."""
     book = openpyxl.Workbook()
     book.create_sheet("tests", 0).append(["q"])
     book.save(tmp_path / "none.xlsx")
-    with pytest.raises(MistakenError, match="the file has no tests"):
+    with pytest.raises(MistakenError, match="no rows below the header"):
         read_tests("none.xlsx", Around(directory=tmp_path), plain)
 
 
 @pytest.mark.parametrize("name", ["many.csv", "many.json", "many.yaml", "many.py"])
 def test_of_many_mistakes_in_a_file_the_first_are_told(files: Path, name: str) -> None:
-    """And how many more there are, behind the others."""
+    """The number of the others follows."""
     many = [{"threshold": "bad"}] * 60
     texts = {
         ".csv": "q\n" + "too,many\n" * 60,

@@ -19,7 +19,7 @@ async def fan_out(
     jobs: Sequence[ForeignJob], lanes: Sequence[LaneSpec], send: Send, emit: Emit
 ) -> None:
     """One task a job behind a capacity limiter a lane, results as they come: what everybody writes first."""
-    limiters = {lane.name: trio.CapacityLimiter(lane.width) for lane in lanes}
+    limiters = {lane.name: trio.CapacityLimiter(lane.max_concurrency) for lane in lanes}
 
     async def run(job: ForeignJob) -> None:
         async with limiters[job.lane]:
@@ -35,7 +35,7 @@ async def fan_out_and_collect(
     jobs: Sequence[ForeignJob], lanes: Sequence[LaneSpec], send: Send, emit: Emit
 ) -> None:
     """The same, with all results at the end, and in order; a failure is not thought of."""
-    limiters = {lane.name: trio.CapacityLimiter(lane.width) for lane in lanes}
+    limiters = {lane.name: trio.CapacityLimiter(lane.max_concurrency) for lane in lanes}
     results: dict[int, object] = {}
 
     async def run(job: ForeignJob) -> None:
@@ -66,7 +66,7 @@ async def metered(
                     run, own, max_at_once=width, max_per_second=rate
                 ),
                 [job for job in jobs if job.lane == lane.name],
-                lane.width,
+                lane.max_concurrency,
                 1 / period if period else None,
             )
 
@@ -79,7 +79,7 @@ async def semaphored(
     It waits as long as it is asked to, outside of the semaphore. The other jobs do not hear of it.
     """
     line = InOrder(emit)
-    slots = {lane.name: anyio.Semaphore(lane.width) for lane in lanes}
+    slots = {lane.name: anyio.Semaphore(lane.max_concurrency) for lane in lanes}
     retries = {lane.name: lane.retries for lane in lanes}
 
     async def run(job: ForeignJob) -> None:
@@ -101,7 +101,7 @@ async def sleeping(
 ) -> None:
     """One limiter for everything, in which jobs wait for their rate and rest before they call again."""
     line = InOrder(emit)
-    slots = trio.Semaphore(min((lane.width for lane in lanes), default=1))
+    slots = trio.Semaphore(min((lane.max_concurrency for lane in lanes), default=1))
     states = {lane.name: LaneState(lane) for lane in lanes}
 
     async def run(job: ForeignJob) -> None:
@@ -237,7 +237,7 @@ class _CarefulRun:
                 feed.cancel("the run is stopped")
 
     async def serve(self, lane: LaneSpec, jobs: Sequence[ForeignJob]) -> None:
-        slots = trio.Semaphore(lane.width + (self.defect == "one slot too many"))
+        slots = trio.Semaphore(lane.max_concurrency + (self.defect == "one slot too many"))
         state = LaneState(lane, lane.burst + (self.defect == "one start too many"))
         cuts = self.defect == "a stop cuts calls off"
         async with trio.open_nursery() as nursery:

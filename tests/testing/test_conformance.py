@@ -31,8 +31,8 @@ from trioeval.testing.conformance import (
     check_scheduler,
     outside_scenarios,
 )
-from trioeval.testing.foreign import Answer, Emit, ForeignJob, Scheduler, Send, call_of
-from trioeval.testing.scenario import Scenario
+from trioeval.testing.foreign import Emit, ForeignJob, ForeignReply, Scheduler, Send, call_of
+from trioeval.testing.scenario import RunScenario
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]  # hundreds of runs a test
 
@@ -51,10 +51,10 @@ async def kernel(
 ) -> None:
     """Our own kernel, as a scheduler like any other."""
 
-    async def perform(job: Job[ForeignJob], calls: Calls[ForeignJob]) -> Answer:
+    async def perform(job: Job[ForeignJob], calls: Calls[ForeignJob]) -> ForeignReply:
         return await calls(job.lane, send, job.payload)
 
-    async def hand_on(outcome: Outcome[Answer]) -> None:
+    async def hand_on(outcome: Outcome[ForeignReply]) -> None:
         await emit(outcome.index, outcome.value if isinstance(outcome, Done) else outcome)
 
     plan = Plan.of([Job(job.index, job.lane, job, job.timeout) for job in jobs])
@@ -66,7 +66,7 @@ async def ends_at_once(
 ) -> None:
     """Invents results."""
     for job in jobs:
-        await emit(job.index, Answer(job.index))
+        await emit(job.index, ForeignReply(job.index))
 
 
 @pytest.mark.parametrize("seed", [0, 3])
@@ -144,7 +144,7 @@ def test_all_broken_laws_are_told_with_the_smallest_scenario_of_each() -> None:
             "HONEST is broken: job 1 was emitted with None, after request 1 of job 1 on lane a"
             " (0.25 to 0.5, returned)"
         ),
-        "  lane a: width 1",
+        "  lane a: max concurrency 1",
         "  job 0 on a: 0.25 s",
         "  job 1 on a: 0.25 s",
         "  timeline:",
@@ -157,7 +157,7 @@ def test_all_broken_laws_are_told_with_the_smallest_scenario_of_each() -> None:
     found = broken_laws(lambda: Careful("one start too many"), laws=("LEAK", "EAGER", "PACE"))
     assert [str(breach).splitlines()[1:4] for breach in found.values()] == [
         [
-            "  lane a: width 1, 120 rpm with a burst of 1",
+            "  lane a: max concurrency 1, 120 rpm with a burst of 1",
             "  job 0 on a: 0.25 s",
             "  job 1 on a: 0.25 s",
         ]
@@ -172,7 +172,7 @@ def test_a_limiter_that_rests_in_its_slot_is_shown_doing_so() -> None:
             "SLOT is broken: job 0 kept its slot from 0.3125 to 0.5625, in no call; request 1 of job 1"
             " on lane a (0.875 to 1.125, returned) could have started at 0.3125"
         ),
-        "  lane a: width 1, retries: 3",
+        "  lane a: max concurrency 1, retries: 3",
         "  job 0 on a: 0.3125 s, then transient; again: 0.3125 s",
         "  job 1 on a: 0.25 s",
         "  timeline:",
@@ -192,7 +192,7 @@ def test_a_scheduler_that_hangs_is_told_from_one_that_raises() -> None:
     assert found["TOTAL"].message.startswith("TOTAL is broken: the scheduler failed: it had not")
     found = broken_laws(lambda: fan_out_and_collect, laws=["TOTAL"], unsupported=CAPABILITIES)
     assert found["TOTAL"].message.splitlines()[0] == (
-        "TOTAL is broken: the scheduler failed: it raised CallError: job 0 was to fail"
+        "TOTAL is broken: the scheduler failed: it raised CallError: job 0 was configured to fail"
     )
 
 
@@ -209,7 +209,7 @@ def test_what_is_not_supported_is_not_drawn() -> None:
 
     @given(outside_scenarios(unsupported=CAPABILITIES))
     @settings(max_examples=100, database=None)
-    def is_plain(scenario: Scenario) -> None:
+    def is_plain(scenario: RunScenario) -> None:
         assert min(scenario.deadline, scenario.stop_at, scenario.cancel_at) == math.inf
         for lane in scenario.lanes:
             assert (lane.rpm, lane.burst, lane.min_gap) == (None, 1, 0.0)
@@ -236,7 +236,7 @@ def test_an_argument_that_the_scheduler_does_not_take_is_named_before_any_run() 
     with pytest.raises(UsageError) as caught:
         check_scheduler(lambda: fan_out)
     assert str(caught.value) == (
-        "the scheduler takes no argument deadline and no stop: add it, or declare"
+        "the scheduler does not accept the argument deadline and the argument stop: add it, or declare"
         " unsupported=['deadline', 'stop']"
     )
 
@@ -334,6 +334,6 @@ def test_a_broken_pace_is_told_with_its_smallest_example() -> None:
     assert str(caught.value).splitlines()[:4] == [
         "broken rules: RATE, LONG_RUN",
         "",
-        "RATE is broken: asked at 0.0, start 1 may be at 0.0, right is 1.0; before: [0.0]",
+        "RATE is broken: at 0.0, start 1 is allowed at 0.0, expected 1.0; before: [0.0]",
         "  PaceLimits(rpm=60.0, burst=1, min_gap=0.0), waits [0.0, 0.0]",
     ]

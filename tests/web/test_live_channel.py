@@ -136,13 +136,13 @@ def test_a_watcher_steers_the_run_and_gets_an_answer() -> None:
                 assert run.lanes["a"].statistics().paused
                 assert (await other.ask({"do": "resume", "lane": "a"}))["ok"]
                 assert not run.lanes["a"].statistics().paused
-                assert await ask({"do": "retune", "lane": "a", "width": 7, "rpm": 9}) == {
+                assert await ask({"do": "retune", "lane": "a", "maxConcurrency": 7, "rpm": 9}) == {
                     "ok": True
                 }
-                assert (run.lanes["a"].width, run.lanes["a"].statistics().rpm) == (7, 9)
-                answer = await ask({"do": "retune", "lane": "b", "width": 0})
+                assert (run.lanes["a"].max_concurrency, run.lanes["a"].statistics().rpm) == (7, 9)
+                answer = await ask({"do": "retune", "lane": "b", "maxConcurrency": 0})
                 assert not answer["ok"]
-                assert answer["error"].startswith("width must be a whole number from 1")
+                assert answer["error"].startswith("maxConcurrency must be a whole number from 1")
                 answer = await ask({"do": "pause", "lane": "\ud800"})  # half a character
                 assert answer["error"].startswith(r"there is no lane '\ud800'")
                 assert await ask({"do": "stop"}) == {"ok": True}

@@ -98,7 +98,7 @@ def test_a_run_is_retuned_and_stopped_from_outside(tmp_path: Path, place: Path) 
     assert process.returncode == 100
     assert "continue with: trioeval resume" in told
     if hasattr(socket, "SO_PEERCRED"):
-        assert f"stopping, as who watches the run has asked (process {os.getpid()}): " in told
+        assert f"stopping at the request of a viewer (process {os.getpid()}): " in told
     assert list(place.iterdir()) == []
 
 

@@ -139,10 +139,10 @@ def test_a_folder_that_others_can_use_is_not_used(place: Path) -> None:
     """Somebody may have put something there, or may read what goes over it."""
     place.mkdir(mode=0o700)
     place.chmod(0o750)
-    assert why_not() == f"this run cannot be watched: {place}: others may use it: chmod 700"
+    assert why_not() == f"this run cannot be watched: {place}: other users have access: chmod 700"
     place.chmod(0o700)
     place.parent.chmod(0o777)
-    assert why_not().endswith(f"{place}: others may put theirs in its place")
+    assert why_not().endswith(f"{place}: other users may replace it")
     place.parent.chmod(0o1777)
     listen_for(RUN)[0].close()
 
@@ -152,11 +152,11 @@ def test_a_link_or_file_in_place_of_the_folder_is_not_followed(place: Path) -> N
     other = place.with_name("other")
     other.mkdir(mode=0o700)
     place.symlink_to(other)
-    assert why_not().endswith(f"{place}: is no folder")
+    assert why_not().endswith(f"{place}: is not a folder")
     assert list(other.iterdir()) == []
     place.unlink()
     place.write_text("")
-    assert why_not().endswith(f"{place}: is no folder")
+    assert why_not().endswith(f"{place}: is not a folder")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs rights to give files away")

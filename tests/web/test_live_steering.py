@@ -27,7 +27,10 @@ def refusal_of(command: Mapping[str, Any]) -> tuple[str | None, Lanes, int]:
 
 
 def standing(lanes: Lanes) -> list[tuple[int, float | None, float | None, bool]]:
-    return [(lane.width, lane.rpm, lane.tpm, lane.paused) for lane in lanes.statistics().values()]
+    return [
+        (lane.max_concurrency, lane.rpm, lane.tpm, lane.paused)
+        for lane in lanes.statistics().values()
+    ]
 
 
 @pytest.mark.parametrize(
@@ -35,10 +38,13 @@ def standing(lanes: Lanes) -> list[tuple[int, float | None, float | None, bool]]
     [
         ({"do": "pause", "lane": "a"}, (4, 60, 600, True)),
         ({"do": "resume", "lane": "a"}, (4, 60, 600, False)),
-        ({"do": "retune", "lane": "a", "width": 9}, (9, 60, 600, False)),
+        ({"do": "retune", "lane": "a", "maxConcurrency": 9}, (9, 60, 600, False)),
         ({"do": "retune", "lane": "a", "rpm": 120.5}, (4, 120.5, 600, False)),
-        ({"do": "retune", "lane": "a", "width": 1, "rpm": 5, "tpm": 7}, (1, 5, 7, False)),
-        ({"do": "retune", "lane": "a", "width": None, "rpm": None, "tpm": 7}, (4, 60, 7, False)),
+        ({"do": "retune", "lane": "a", "maxConcurrency": 1, "rpm": 5, "tpm": 7}, (1, 5, 7, False)),
+        (
+            {"do": "retune", "lane": "a", "maxConcurrency": None, "rpm": None, "tpm": 7},
+            (4, 60, 7, False),
+        ),
     ],
 )
 def test_a_lane_does_what_it_is_told(
@@ -57,8 +63,10 @@ def test_a_lane_without_a_rate_of_requests_gets_one() -> None:
     """One of tokens it cannot get: calls under way have reserved nothing of it."""
     refused, lanes, _ = refusal_of({"do": "retune", "lane": "b", "rpm": 30})
     assert (refused, lanes["b"].statistics().rpm) == (None, 30)
-    refused, lanes, _ = refusal_of({"do": "retune", "lane": "b", "rpm": 30, "width": 2, "tpm": 9})
-    assert refused == "lane 'b': has no rate of tokens that could be changed, got tpm=9"
+    refused, lanes, _ = refusal_of(
+        {"do": "retune", "lane": "b", "rpm": 30, "maxConcurrency": 2, "tpm": 9}
+    )
+    assert refused == "lane 'b': tpm cannot be changed on a lane without one, got tpm=9"
     assert standing(lanes)[1] == (4, None, None, False)  # all of it or nothing
 
 
@@ -75,25 +83,31 @@ def test_a_run_is_stopped_and_cancelled(do: str) -> None:
         ({"do": "halt"}, "got 'halt'"),
         ({"do": ["stop"]}, r"got \['stop'\]"),
         ({"do": "stop", "lane": "a"}, "stop takes no 'lane'"),
-        ({"do": "pause", "lane": "a", "width": 3}, "pause takes no 'width'"),
+        ({"do": "pause", "lane": "a", "maxConcurrency": 3}, "pause takes no 'maxConcurrency'"),
         ({"do": "pause"}, "there is no lane None; the lanes are 'a', 'b'$"),
         ({"do": "resume", "lane": "c"}, "there is no lane 'c'"),
         ({"do": "resume", "lane": ["a"]}, r"there is no lane \['a'\]"),
         ({"do": "pause", "lane": "local"}, "there is no lane 'local'"),  # nobody is asked on it
         ({"do": "pause", "lane": "x" * 5000}, r"there is no lane 'x+\.\.\.x+';"),
-        ({"do": "retune", "lane": "a"}, "retune needs a width, rpm or tpm"),
-        ({"do": "retune", "lane": "a", "width": 0}, "width must be a whole number from 1 to 10000"),
-        ({"do": "retune", "lane": "a", "width": 10**400}, "width must be"),
-        ({"do": "retune", "lane": "a", "width": 2.0}, "width must be .* got 2.0"),
-        ({"do": "retune", "lane": "a", "width": True}, "width must be .* got True"),
-        ({"do": "retune", "lane": "a", "width": "3"}, "width must be .* got '3'"),
+        ({"do": "retune", "lane": "a"}, "retune needs maxConcurrency, rpm or tpm"),
+        (
+            {"do": "retune", "lane": "a", "maxConcurrency": 0},
+            "maxConcurrency must be a whole number from 1 to 10000",
+        ),
+        ({"do": "retune", "lane": "a", "maxConcurrency": 10**400}, "maxConcurrency must be"),
+        ({"do": "retune", "lane": "a", "maxConcurrency": 2.0}, "maxConcurrency must be .* got 2.0"),
+        (
+            {"do": "retune", "lane": "a", "maxConcurrency": True},
+            "maxConcurrency must be .* got True",
+        ),
+        ({"do": "retune", "lane": "a", "maxConcurrency": "3"}, "maxConcurrency must be .* got '3'"),
         ({"do": "retune", "lane": "a", "rpm": 0}, "rpm must be a number from 0.001 to 1e"),
         ({"do": "retune", "lane": "a", "rpm": -1, "tpm": "x"}, "rpm must be .*; tpm must be"),
         ({"do": "retune", "lane": "a", "rpm": float("nan")}, "rpm must be .* got nan"),
         ({"do": "retune", "lane": "a", "rpm": float("inf")}, "rpm must be .* got inf"),
         ({"do": "retune", "lane": "a", "rpm": 5e-324}, "rpm must be"),
         ({"do": "retune", "lane": "a", "tpm": True}, "tpm must be .* got True"),
-        ({"do": "retune", "lane": "a", "width": 8, "rpm": 10**400}, "rpm must be"),
+        ({"do": "retune", "lane": "a", "maxConcurrency": 8, "rpm": 10**400}, "rpm must be"),
     ],
 )
 def test_bad_commands_are_refused_and_change_nothing(command: Mapping[str, Any], says: str) -> None:
@@ -109,7 +123,7 @@ def test_bad_commands_are_refused_and_change_nothing(command: Mapping[str, Any],
 
 @given(
     st.dictionaries(
-        st.sampled_from(["do", "lane", "width", "rpm", "tpm", "id"]) | st.text(max_size=3),
+        st.sampled_from(["do", "lane", "maxConcurrency", "rpm", "tpm", "id"]) | st.text(max_size=3),
         st.sampled_from(["pause", "resume", "retune", "stop", "a", "b"])
         | st.recursive(
             st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9),
@@ -123,7 +137,7 @@ def test_whatever_is_sent_is_obeyed_or_refused(command: Mapping[str, Any]) -> No
     refused, lanes, stopped = refusal_of(command)
     event("refused" if refused else "obeyed")
     json.dumps(refused)
-    assert all(1 <= lane.width <= 10_000 for lane in lanes.values())
+    assert all(1 <= lane.max_concurrency <= 10_000 for lane in lanes.values())
     if refused is not None:
         assert standing(lanes)[0] == (4, 60, 600, False)
         assert stopped == 0
@@ -148,7 +162,7 @@ turns = st.lists(
                 st.fixed_dictionaries(
                     {},
                     optional={
-                        "width": st.integers(1, 4),
+                        "maxConcurrency": st.integers(1, 4),
                         "rpm": st.sampled_from((30, 60, 240, 960)),
                     },
                 ).filter(bool),
@@ -173,7 +187,7 @@ def test_no_turn_of_the_wheel_breaks_a_law(
 ) -> None:
     """WIDTH and PACE of each moment hold; a paused lane starts nothing, a stopped run no job."""
     starts, jobs, told = drive(turns, durations, burst, gap)
-    first = {"width": 3, "rpm": 60, "paused": False, "stopped": False}
+    first = {"maxConcurrency": 3, "rpm": 60, "paused": False, "stopped": False}
     eras: list[tuple[float, dict[str, Any]]] = [(0.0, first)]
     for at, command in told:
         new = dict(eras[-1][1])
@@ -185,7 +199,7 @@ def test_no_turn_of_the_wheel_breaks_a_law(
             case "stop":
                 new["stopped"] = True
             case _:
-                new |= {key: command[key] for key in ("width", "rpm") if key in command}
+                new |= {key: command[key] for key in ("maxConcurrency", "rpm") if key in command}
         eras.append((at, new))
 
     def at_once(at: float) -> list[dict[str, Any]]:
@@ -196,7 +210,7 @@ def test_no_turn_of_the_wheel_breaks_a_law(
     for place, (at, until) in enumerate(starts):
         assert any(not era["paused"] for era in at_once(at))
         in_flight = sum(begun <= at < ended for begun, ended in starts[: place + 1])
-        assert in_flight <= max(era["width"] for era in at_once(at)) or until == at
+        assert in_flight <= max(era["maxConcurrency"] for era in at_once(at)) or until == at
         assert place == 0 or at - starts[place - 1][0] >= gap
         for one in range(place + 1):
             assert place - one + 1 <= burst + worth(eras, starts[one][0], at)
@@ -281,7 +295,7 @@ def test_who_raises_a_rate_does_not_wait_for_the_old_one() -> None:
             assert steering.obey({"do": "retune", "lane": "a", **command}) is None
         return starts
 
-    assert run_virtual(main, {"width": 2}) == pytest.approx([0, 10, 11, 12])
+    assert run_virtual(main, {"maxConcurrency": 2}) == pytest.approx([0, 10, 11, 12])
     # 80 tokens are owed at 2 s: 1 s at 4,800 a minute; then 4 requests a second.
     assert run_virtual(main, {"tpm": 4800, "rpm": 240}) == pytest.approx([0, 3, 3.25, 3.5])
     # At 300 a minute they are 16 s, and each of the next two its own.

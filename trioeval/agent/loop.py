@@ -40,8 +40,8 @@ from trioeval.errors import (
     AgentError,
     BudgetError,
     LaneClosedError,
+    LimitError,
     MarkerError,
-    QuotaError,
     TooLateError,
     leaves,
 )
@@ -85,7 +85,7 @@ _AT_ONCE = 0.01
 """Seconds after which an attempt without a slot is reported as waiting."""
 _POST_TIMEOUT = 1.0
 """Maximum seconds for posting a message that precedes the end of an attempt."""
-RUN_IS_OVER = (BudgetError, LaneClosedError, QuotaError, TooLateError)
+RUN_IS_OVER = (BudgetError, LaneClosedError, LimitError, TooLateError)
 """Exceptions of an agent with calls on lanes when the run cannot continue: not failures of its attempt."""
 _TRACE = 4000
 """Maximum length of the recorded traceback of an agent."""

@@ -164,7 +164,7 @@ class ModelAgent:
         Raises:
             BudgetError: A reply would need more than the budget of the run has left.
             LaneClosedError: The lane of the provider accepts no more calls.
-            QuotaError: A shared limit will never allow a reply.
+            LimitError: A shared limit will never allow a reply.
             TooLateError: The job has ended, or the deadline of the run has passed.
         """
         files = self.tools.files

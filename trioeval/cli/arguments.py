@@ -1,22 +1,24 @@
-"""What the parser does not know: flags whose value may be left out, and texts that begin with `-`. Pure."""
+"""Arguments that the parser cannot read: flags with optional values, and texts that begin with `-`. Pure."""
 
 import re
 from collections.abc import Iterator, Sequence
 
 LATEST = "latest"
-"""The run that `--resume` goes on with where it names none: the latest one of its suite."""
+"""The run that `--resume` continues if it names none: the latest run of its suite."""
+
+SUITE_SUFFIXES = (".json", ".yaml", ".yml", ".toml")
+"""The ends of the names of suite files."""
 
 _OPTIONAL = {"--resume": LATEST}
-_SUITES = (".json", ".yaml", ".yml", ".toml")
 _POST = ["bus", "post"]
-_DASHED = re.compile(r"-(?!-?[a-zA-Z]|-?$)|-$")  # a dash that begins no flag
+_DASHED = re.compile(r"-(?!-?[a-zA-Z]|-?$)|-$")  # a dash that is not the start of a flag
 
 
 def with_values(arguments: Sequence[str]) -> list[str]:
-    """The arguments, with the values of flags that were given without one.
+    """Return the arguments, with values for flags that were given without one.
 
-    What follows such a flag is its value unless it is a flag or the name of a suite file.
-    A text of `bus post` that begins with a dash and is no flag, also `-` alone, goes behind a `--`.
+    The word after such a flag is its value unless it is a flag or the name of a suite file.
+    A text of `bus post` that begins with a dash and is not a flag, including `-` alone, moves behind a `--`.
 
     Example:
         >>> with_values(["--resume", "s.yaml", "-j", "3"])
@@ -30,7 +32,7 @@ def with_values(arguments: Sequence[str]) -> list[str]:
     if found[: len(_POST)] != _POST or "--" in found:
         return found
     rest = found[len(_POST) :]
-    for place in (0, -1):  # elsewhere it may be meant as the value of a flag
+    for place in (0, -1):  # elsewhere it may be the value of a flag
         if rest and _DASHED.match(rest[place]):
             text = rest.pop(place)
             return [*_POST, *rest, "--", text]
@@ -55,4 +57,4 @@ def _with_values(arguments: Iterator[str]) -> Iterator[str]:
 
 
 def _is_value(text: str) -> bool:
-    return not text.startswith("-") and not text.lower().endswith(_SUITES)
+    return not text.startswith("-") and not text.lower().endswith(SUITE_SUFFIXES)

@@ -1,6 +1,6 @@
-"""Settings that environment variables make, each under `TRIOEVAL_` or else promptfoo's `PROMPTFOO_`.
+"""Settings from environment variables, named `TRIOEVAL_…` or, as in promptfoo, `PROMPTFOO_…`.
 
-What templates, sources of tests and providers read is theirs; here are those of the run and its outputs.
+This module has the settings of a run and its outputs; templates, test sources and providers read their own.
 """
 
 import math
@@ -19,8 +19,8 @@ _MANY = 1_000_000
 _TRUE = frozenset({"1", "true", "yes"})
 _FALSE = frozenset({"0", "false", "no", ""})
 
-NOT_YET = ("REQUIRE_JSON_PROMPTS",)
-"""Variables of promptfoo that have no meaning yet: what is told of is not missed unseen."""
+UNSUPPORTED = ("REQUIRE_JSON_PROMPTS",)
+"""Variables of promptfoo that are not supported yet; each one that is set causes a warning."""
 
 ELSEWHERE = (
     "CSV_STRICT",
@@ -35,12 +35,12 @@ ELSEWHERE = (
     "DISABLE_VAR_EXPANSION",
     "SHORT_CIRCUIT_TEST_FAILURES",
 )
-"""Switches that are used elsewhere, where they cannot be refused."""
+"""Switches that other modules use and cannot refuse; their values are checked here."""
 
 
 @attrs.frozen(kw_only=True)
 class EnvironmentSettings:
-    """What is asked for; None where nothing is said."""
+    """The settings of the environment; None where a variable is not set."""
 
     max_concurrency: int | None = None
     delay_ms: float | None = None
@@ -48,36 +48,36 @@ class EnvironmentSettings:
     max_eval_time_ms: float | None = None
     cache: bool | None = None
     cache_path: Path | None = None
-    """The file of the cache, or its folder."""
+    """The file or folder of the cache."""
     cache_ttl_s: float = 1_209_600
-    """Seconds for which a reply is found again; 14 days."""
+    """The lifetime of a cached reply; 14 days."""
     cache_type: Literal["disk", "memory"] = "disk"
     db: Path | None = None
     """The database of runs."""
     wal: bool = True
-    """Whether the database and the cache have write-ahead logs."""
+    """True if the database and the cache use write-ahead logs."""
     config_dir: Path | None = None
-    """The folder of both where nothing else says where they are."""
+    """The folder of the database and the cache if their own settings name none."""
     pass_rate_threshold: float = 100.0
-    """Percent of the rows that must pass."""
+    """The percentage of rows that must pass."""
     failed_exit_code: int = Exit.FAILED
     strip: Strip = KEEP_ALL
     escape_formulas: bool = True
     warnings: tuple[str, ...] = ()
-    """What of it is not safe, or has no meaning yet."""
+    """Warnings about variables that are unsafe or not supported."""
 
 
 def read_environment(environ: Mapping[str, str]) -> EnvironmentSettings:
-    """The settings of an environment.
+    """Return the settings of an environment.
 
     Raises:
-        UsageError: Some values mean nothing; all of them are named.
+        UsageError: Some values are invalid; all of them are named.
 
     Example:
         >>> read_environment({"PROMPTFOO_DELAY_MS": "50", "TRIOEVAL_DELAY_MS": "20"}).delay_ms
         20.0
     """
-    found = _Reader(environ)
+    found = _EnvironmentReader(environ)
     settings = EnvironmentSettings(
         max_concurrency=found.whole("MAX_CONCURRENCY", least=1, most=_MANY, default=0) or None,
         delay_ms=found.number("DELAY_MS"),
@@ -113,28 +113,28 @@ def read_environment(environ: Mapping[str, str]) -> EnvironmentSettings:
 
 
 @attrs.frozen
-class _Reader:
+class _EnvironmentReader:
     environ: Mapping[str, str]
     mistakes: list[str] = attrs.field(factory=list)
 
     def text(self, name: str) -> tuple[str, str]:
-        """The variable that counts, and what it says; empty if there is none."""
+        """Return the name of the variable that applies and its value, which is empty if it is not set."""
         for prefix in _PREFIXES:
             if value := self.environ.get(prefix + name, "").strip():
                 return prefix + name, value
         return _PREFIXES[0] + name, ""
 
     def warnings(self) -> Iterator[str]:
-        """What there is to say of variables that are set."""
+        """Yield warnings about variables that are set."""
         if self.switch("INSECURE_SSL"):
-            yield f"{self.text('INSECURE_SSL')[0]}: servers need not prove who they are"
-        for name in NOT_YET:
+            yield f"{self.text('INSECURE_SSL')[0]}: certificates of servers are not verified"
+        for name in UNSUPPORTED:
             variable, value = self.text(name)
             if value:
-                yield f"{variable} has no meaning here yet"
+                yield f"{variable} is not supported and has no effect"
 
     def switch(self, name: str) -> bool | None:
-        """What a switch says; None if nothing."""
+        """Return the value of a switch; None if it is not set."""
         variable, value = self.text(name)
         if not value:
             return None
@@ -149,7 +149,7 @@ class _Reader:
     def number(
         self, name: str, *, most: float = math.inf, default: float | None = None
     ) -> float | None:
-        """What a number says that is not negative; the default if nothing."""
+        """Return a number that is not negative; the default if it is not set."""
         variable, value = self.text(name)
         if not value:
             return default
@@ -164,19 +164,19 @@ class _Reader:
         return default
 
     def place(self, name: str) -> Path | None:
-        """A file or folder; None if nothing."""
+        """Return a path; None if it is not set."""
         value = self.text(name)[1]
         return Path(value).expanduser() if value else None
 
     def choice(self, name: str, *known: str) -> str | None:
-        """One of some words; None if nothing."""
+        """Return one of the known words; None if it is not set."""
         variable, value = self.text(name)
         if value and value not in known:
             self.mistakes.append(f"{variable} must be {' or '.join(known)}, got {value!r}")
         return value or None
 
     def character(self, name: str) -> None:
-        """Refuse what is not one character that a table may have between its cells."""
+        """Report a value that is not one character that can separate the cells of a table."""
         for prefix in _PREFIXES:
             if value := self.environ.get(prefix + name, ""):
                 if len(value) != 1 or value in '"\r\n':
@@ -184,7 +184,7 @@ class _Reader:
                 return
 
     def whole(self, name: str, *, least: int = 0, most: int, default: int) -> int:
-        """What a whole number says; the default if nothing."""
+        """Return a whole number; the default if it is not set."""
         variable, value = self.text(name)
         if not value:
             return default
@@ -195,10 +195,10 @@ class _Reader:
         return default
 
 
-# Where runs and replies are kept, if nothing says otherwise: in `.trioeval` in the working directory.
+# The places of stored runs and cached replies, by default `.trioeval` in the working directory.
 #
-# What says otherwise is the command line and the environment of the process, never a suite: a file that one
-# got from somebody must not choose what is written to.
+# Only the command line and the environment of the process can change them, never a suite: a foreign file
+# must not choose which files are written.
 
 
 FOLDER = ".trioeval"
@@ -207,7 +207,7 @@ CACHE = "cache.db"
 
 
 def database_path(flag: Path | None, environment: EnvironmentSettings) -> Path:
-    """The database of runs: that of the flag, of `TRIOEVAL_DB`, or the one in the folder of runs.
+    """Return the path of the database: from the flag, from `TRIOEVAL_DB`, or in the folder of runs.
 
     Example:
         >>> database_path(None, EnvironmentSettings(config_dir=Path("/c"))).as_posix()
@@ -217,7 +217,7 @@ def database_path(flag: Path | None, environment: EnvironmentSettings) -> Path:
 
 
 def agents_folder(database: Path, run: str) -> Path:
-    """Where the folders of a run's agents are: beside its database.
+    """Return the folder of a run's agents, which is beside its database.
 
     Example:
         >>> agents_folder(Path(".trioeval/results.db"), "eval-1").as_posix()
@@ -230,7 +230,7 @@ def agents_folder(database: Path, run: str) -> Path:
 
 
 def cache_path(environment: EnvironmentSettings) -> Path | None:
-    """The file of the cache; None for one in memory.
+    """Return the file of the cache; None for a cache in memory.
 
     `CACHE_PATH` names a folder, as promptfoo's does, unless it ends in `.db`.
 
@@ -247,7 +247,7 @@ def cache_path(environment: EnvironmentSettings) -> Path | None:
 
 
 def databases(flag: Path | None, environment: EnvironmentSettings) -> list[tuple[str, Path | None]]:
-    """Everything that nothing else may be written over, and what messages call it."""
+    """Return the files that must not be overwritten, with their names in messages."""
     return [
         ("the database of runs", database_path(flag, environment)),
         ("the cache", cache_path(environment)),

@@ -1,7 +1,7 @@
-"""The flags of `trioeval run`, in the groups in which its help shows them.
+"""The flags of `trioeval run`, in the groups of its help.
 
-A flag that is not given is None, or empty: then the suite's `commandLineOptions` say it, then its
-`evaluateOptions`, then the environment.
+A flag that is not given is None or empty: then the suite's `commandLineOptions` apply, then its
+`evaluateOptions`, then the environment, then the default that the help shows.
 """
 
 import re
@@ -16,7 +16,7 @@ from cyclopts.validators import Number
 
 from trioeval.errors import Problem, SuiteError, UsageError
 
-# How long ago, as a flag says it. Pure.
+# Ages as flags name them. Pure.
 
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
@@ -24,10 +24,10 @@ _AGE = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*([smhdw])", re.ASCII)
 
 
 def read_age(text: str, flag: str) -> float:
-    """Seconds of an age with its unit: `90s`, `45m`, `12h`, `30d` or `8w`.
+    """Return the seconds of an age with its unit: `90s`, `45m`, `12h`, `30d` or `8w`.
 
     Raises:
-        UsageError: It is none.
+        UsageError: The text is not an age.
 
     Example:
         >>> read_age("1.5h", "--older-than")
@@ -42,21 +42,47 @@ def read_age(text: str, flag: str) -> float:
 Count = Annotated[int, Parameter(validator=Number(gte=1))]
 NotNegative = Annotated[float, Parameter(validator=Number(gte=0))]
 Whole = Annotated[int, Parameter(validator=Number(gte=0))]
-Texts = Annotated[tuple[str, ...], Parameter(negative=(), show_default=False)]
-Paths = Annotated[tuple[Path, ...], Parameter(negative=(), show_default=False)]
+Texts = Annotated[tuple[str, ...], Parameter(negative=())]
+Paths = Annotated[tuple[Path, ...], Parameter(negative=())]
 LogLevel: TypeAlias = Literal["debug", "info", "warning"]
 ProgressMode: TypeAlias = Literal["live", "plain", "github", "json"]
-Switch = Annotated[bool, Parameter(negative=(), show_default=False)]
+Switch = Annotated[bool, Parameter(negative=())]
+
+
+def shown_default(default: object) -> str:
+    """Return a default value as the help and the reference page show it.
+
+    Example:
+        >>> shown_default(None), shown_default(()), shown_default(True), shown_default(0.5)
+        ('none', 'none', 'on', '0.5')
+    """
+    match default:
+        case None | ():
+            return "none"
+        case bool():
+            return "on" if default else "off"
+        case int() | float():
+            return f"{default:g}"
+        case _:
+            return str(default)
+
+
+def _effective(default: str) -> Parameter:
+    """The default that the help shows for a flag that is None unless it is given."""
+    return Parameter(show_default=default)
+
 
 # Flags of several commands.
 
-Database = Annotated[Path | None, Parameter(help="The database of runs.")]
+Database = Annotated[
+    Path | None, _effective(".trioeval/results.db"), Parameter(help="The database of runs.")
+]
 EnvFiles = Annotated[
     Paths,
     Parameter(
         name=["--env-file", "--env-path"],
-        help="Read environment variables, such as keys, from this file; "
-        "those that are set and not empty win.",
+        help="Read environment variables, such as API keys, from this file. "
+        "Variables that are set and not empty take precedence.",
     ),
 ]
 
@@ -65,257 +91,299 @@ def _group(name: str, key: int) -> Any:
     return Parameter(name="*", group=Group(name, sort_key=key))
 
 
-@_group("What runs", 1)
+@_group("Suite and input", 1)
 @attrs.frozen(kw_only=True)
-class WhatFlags:
-    """What a run is made of."""
+class SuiteFlags:
+    """Flags that select and change the suite."""
 
     config: Annotated[Texts, Parameter(name=["--config", "-c"])] = ()
-    """Another suite file, or a pattern of some, whose parts are added; may be given several times."""
+    """Add the parts of another suite file, or of all files of a pattern. Repeatable."""
     prompts: Annotated[Texts, Parameter(name=["--prompts", "-p"])] = ()
-    """A file of prompts, or a pattern, in place of the suite's prompts; may be given several times."""
+    """Replace the suite's prompts by this file, pattern or text. Repeatable."""
     providers: Annotated[Texts, Parameter(name=["--providers", "-r"])] = ()
-    """A provider of the suite by label, id or the end of its id, or another one; only these are asked."""
+    """Call only this provider: a label, an id, the end of an id, or a provider that the suite does not have.
+    Repeatable."""
     tests: Annotated[str | None, Parameter(name=["--tests", "-t", "--vars", "-v"])] = None
-    """A file of tests in place of the suite's tests."""
+    """Replace the suite's tests by this file."""
     assertions: Annotated[Path | None, Parameter(name=["--assertions", "-a"])] = None
-    """Judge the outputs of --model-outputs by the assertions of this file; no provider is asked."""
+    """Check the outputs of --model-outputs with the assertions of this file, without calling a provider."""
     model_outputs: Path | None = None
     """A JSON list of outputs, as texts or as {output, tags}."""
     var: Texts = ()
-    """`name=value`: a variable of every test that has none of that name; may be given several times."""
+    """`name=value`: a variable of every test that does not set it. Repeatable."""
     prompt_prefix: str | None = None
-    """Text before every prompt."""
+    """Text to put before every prompt."""
     prompt_suffix: str | None = None
-    """Text behind every prompt."""
-    grader: str | None = None
-    """The provider that judges where an assertion asks a model."""
-    description: str | None = None
-    """What result files say of the run."""
+    """Text to append to every prompt."""
+    grader: Annotated[str | None, _effective("the suite's")] = None
+    """The provider that judges model-graded assertions."""
+    description: Annotated[str | None, _effective("the suite's")] = None
+    """The description of the run in result files."""
     tag: Texts = ()
-    """`name=value`: a tag that result files tell; may be given several times."""
+    """`name=value`: a tag of the run in result files. Repeatable."""
     env_file: EnvFiles = ()
     allow_outside: Switch = False
-    """Let the suite read and write files outside of its folder."""
+    """Let the suite read and write files outside its folder."""
     untrusted: Switch = False
-    """Refuse code in the suite, keep the environment from it, and call only its own providers."""
+    """Refuse code in the suite, hide the environment from it, and call only the providers that it names."""
     allow_env: Texts = ()
-    """`NAME`: a variable of the environment that an untrusted suite may use; may be given several times."""
+    """`NAME`: an environment variable that an untrusted suite may read. Repeatable."""
     extension: Annotated[Texts, Parameter(name=["--extension", "-x"])] = ()
-    """A hook in place of the suite's, as `file://hooks.py:name`; may be given several times."""
+    """Replace the suite's hooks by this one, as `file://hooks.py:name`. Repeatable."""
     record: Path | None = None
-    """Write everything that providers answer to this JSONL file."""
+    """Record every provider reply in this JSONL file."""
     replay: Path | None = None
-    """Let the answers that this file holds stand for all providers: no network, no keys."""
+    """Take all replies from this recording instead of calling providers: no network, no keys."""
 
 
-@_group("Which rows", 2)
+@_group("Row filters", 2)
 @attrs.frozen(kw_only=True)
 class RowFlags:
-    """Which tests are run. No filter renumbers them."""
+    """Flags that select tests. Filters never renumber tests."""
 
     task: Texts = ()
-    """Only the task with this id, and those that it depends on; may be given several times."""
-    filter_first_n: Annotated[Count | None, Parameter(name=["--filter-first-n", "-n"])] = None
-    """Only the first tests of those that the other filters left; each set of variables counts as one."""
-    filter_range: str | None = None
-    """`a:b`: only tests from a up to, but without, b, counted from 0."""
+    """Run only the task with this id and its dependencies. Repeatable."""
+    filter_first_n: Annotated[
+        Count | None, _effective("all"), Parameter(name=["--filter-first-n", "-n"])
+    ] = None
+    """Run only the first tests that the other filters leave; each set of variables counts as one."""
+    filter_range: Annotated[str | None, _effective("all")] = None
+    """`a:b`: run only the tests from a up to b, without b, counted from 0."""
     filter_pattern: str | None = None
-    """Only tests whose description, or name as a case, has this regular expression in it."""
+    """Run only the tests whose description, or case name, matches this regular expression."""
     filter_metadata: Texts = ()
-    """`key=value`: only tests whose metadata contains the value; all of them, if given several times."""
-    filter_sample: Count | None = None
-    """Only so many tests, drawn at random."""
-    filter_sample_seed: int | None = None
-    """Draw the same ones every time."""
+    """`key=value`: run only the tests whose metadata contains the value. Repeatable: all must match."""
+    filter_sample: Annotated[Count | None, _effective("all")] = None
+    """Run a random sample of this many tests."""
+    filter_sample_seed: Annotated[int | None, _effective("random")] = None
+    """The seed of the random sample."""
     filter_failing: Path | None = None
-    """Only tests that did not pass in this result file; .json or .jsonl."""
+    """Run only the tests that did not pass in this result file (.json or .jsonl)."""
     filter_failing_only: Path | None = None
-    """Only tests that failed in this result file; those without a verdict do not count."""
+    """Run only the tests that failed in this result file, without those that ended in an error."""
     filter_errors_only: Path | None = None
-    """Only tests that had no verdict in this result file."""
+    """Run only the tests that ended in an error in this result file."""
     filter_prompts: str | None = None
-    """Only prompts whose label or id has this regular expression in it."""
+    """Run only the prompts whose label or id matches this regular expression."""
     filter_providers: Annotated[
         str | None, Parameter(name=["--filter-providers", "--filter-targets"])
     ] = None
-    """Only providers whose label or id has this regular expression in it."""
+    """Run only the providers whose label or id matches this regular expression."""
     allow_empty: Switch = False
-    """Accept that there are no tests, or that the filters leave none."""
+    """Accept a suite without tests and filters that match no rows."""
 
 
 @_group("Limits", 3)
 @attrs.frozen(kw_only=True)
 class LimitFlags:
-    """How hard, how often and how long."""
+    """Flags that bound concurrency, rate, time and cost."""
 
-    max_concurrency: Annotated[Count | None, Parameter(name=["--max-concurrency", "-j"])] = None
-    """Calls in flight that no lane may exceed."""
-    max_total_concurrency: Count | None = None
-    """Calls in flight on all lanes together."""
-    max_rows: Whole | None = None
-    """Rows that a run may have, 1,000,000 if nothing else is said; 0 for no bound."""
-    repeat: Count | None = None
-    """How often each test is asked."""
-    delay: NotNegative | None = None
-    """Least gap between two calls on a lane, in milliseconds."""
-    timeout: NotNegative | None = None
-    """Working time of one row, in seconds; 0 for no limit."""
-    max_time: NotNegative | None = None
-    """Time of the whole run, in seconds; 0 for no limit."""
-    max_requests: Whole | None = None
-    """Requests that the run may make, retries among them."""
-    max_tokens: Whole | None = None
-    """Tokens that the run may use."""
-    max_cost: NotNegative | None = None
-    """US dollars that the run may cost; every provider then needs a known price or maxCost."""
+    max_concurrency: Annotated[
+        Count | None,
+        _effective("as each lane says, else 4"),
+        Parameter(name=["--max-concurrency", "-j"]),
+    ] = None
+    """The most calls in flight on any one lane."""
+    max_total_concurrency: Annotated[Count | None, _effective("no limit")] = None
+    """The most calls in flight on all lanes together."""
+    max_rows: Annotated[Whole | None, _effective("1,000,000")] = None
+    """The most rows that a run may have; 0 for no limit."""
+    repeat: Annotated[Count | None, _effective("1")] = None
+    """The number of times to run each test."""
+    delay: Annotated[NotNegative | None, _effective("0")] = None
+    """The minimum gap between two calls on a lane, in milliseconds."""
+    timeout: Annotated[NotNegative | None, _effective("no limit")] = None
+    """The working time of one row, in seconds; 0 for no limit."""
+    max_time: Annotated[NotNegative | None, _effective("no limit")] = None
+    """The time of the whole run, in seconds; 0 for no limit."""
+    max_requests: Annotated[Whole | None, _effective("no limit")] = None
+    """The most requests that the run may make, including retries."""
+    max_tokens: Annotated[Whole | None, _effective("no limit")] = None
+    """The most tokens that the run may use."""
+    max_cost: Annotated[NotNegative | None, _effective("no limit")] = None
+    """The most US dollars that the run may cost; every provider then needs a known price or maxCost."""
     fail_fast: Switch = False
     """Start no more rows after the first one that did not pass."""
 
 
-@_group("What is kept", 4)
+@_group("Storage and reuse", 4)
 @attrs.frozen(kw_only=True)
-class KeepFlags:
-    """Where runs and replies are kept, and which of them are used again."""
+class StorageFlags:
+    """Flags about stored runs and cached replies, and their reuse."""
 
     db: Database = None
-    durability: Literal["normal", "full"] | None = None
-    """What outlives a loss of power: all but the last moments, or everything, which is slower."""
-    cache: bool | None = None
-    """Let replies come from the cache."""
+    durability: Annotated[Literal["normal", "full"] | None, _effective("normal")] = None
+    """Survive a power failure without the last moments (normal), or without any loss but slower (full)."""
+    cache: Annotated[bool | None, _effective("on")] = None
+    """Use cached replies, and cache new ones."""
     refresh: Switch = False
-    """Ask anew, and keep the new replies in the cache."""
+    """Call providers even for cached replies, and cache the new replies."""
     retry: str | None = None
-    """Run these rows of a run again: failed, errors, timeouts, or indices as `3,17`; none gives that up."""
+    """Run these rows of a stored run again: failed, errors, timeouts, indices such as `3,17`, or none, which
+    cancels an earlier --retry."""
     retry_errors: Switch = False
-    """The same as --retry errors."""
+    """Short for --retry errors."""
     reconcile: Switch = False
-    """Go on although the suite has changed: rows that are the same are kept."""
+    """Continue a run although its suite has changed; unchanged rows are kept."""
 
 
-@_group("What is kept", 4)
+@_group("Storage and reuse", 4)
 @attrs.frozen(kw_only=True)
-class BeginFlags:
-    """Whether a run is kept, or goes on with one that was."""
+class StartFlags:
+    """Flags that say whether a run is stored, and which run is continued."""
 
-    write: bool | None = None
-    """Keep a record of the run."""
+    write: Annotated[bool | None, _effective("on")] = None
+    """Store the run in the database."""
     resume: str | None = None
-    """Go on with a run: its id, or the beginning of it; without a value the latest one of the suite."""
+    """Continue a run, by its id or the beginning of it; without a value, the latest run of the suite."""
 
 
 @_group("Output", 5)
 @attrs.frozen(kw_only=True)
 class OutputFlags:
-    """What is shown and written."""
+    """Flags about what is shown and written."""
 
     output: Annotated[Paths, Parameter(name=["--output", "-o"])] = ()
-    """Write this file: .json .jsonl .csv .html .yaml .txt .xml .junit.xml .md .parquet .eval; may be given
-    several times."""
-    table: bool | None = None
+    """Write the results to this file: .json .jsonl .csv .html .yaml .txt .xml .junit.xml .md .parquet .eval.
+    Repeatable."""
+    table: Annotated[bool | None, _effective("on")] = None
     """Show a table of the first rows after the run."""
-    table_cell_max_length: Annotated[int | None, Parameter(validator=Number(gte=8))] = None
-    """Characters of an answer in that table."""
+    table_cell_max_length: Annotated[
+        int | None, _effective("40"), Parameter(validator=Number(gte=8))
+    ] = None
+    """The most characters of an output in that table."""
     progress: Annotated[
         bool | None,
+        _effective("on"),
         Parameter(
             name=["--progress", "--progress-bar"], negative=["--no-progress", "--no-progress-bar"]
         ),
     ] = None
     """Show on stderr what each lane is doing."""
-    progress_mode: ProgressMode | None = None
-    """How: redrawn in place, as lines now and then, as groups and annotations of GitHub Actions, or as
-    lines of JSON. Without it, as what reads it seems to want."""
+    progress_mode: Annotated[ProgressMode | None, _effective("automatic")] = None
+    """The form of the progress: redrawn in place, lines at intervals, groups and annotations of GitHub
+    Actions, or JSON lines."""
     quiet: Annotated[Switch, Parameter(name=["--quiet", "-q"])] = False
-    """Show nothing but errors and the last line."""
+    """Show only errors and the last line."""
     trace: Path | None = None
-    """Write what lanes and calls did, and when, to this file, for ui.perfetto.dev or chrome://tracing."""
+    """Write a trace of lanes and calls to this file, for ui.perfetto.dev or chrome://tracing."""
     otel: Switch = False
-    """Send spans and evaluation events to OpenTelemetry, as its own environment variables say."""
-    log: LogLevel | None = None
-    """Show on stderr what the library logs, from this level on."""
-    live: bool | None = None
-    """Let `trioeval view` on this machine show the run while it goes on, and steer it."""
+    """Send spans and evaluation events to OpenTelemetry, configured by its own environment variables."""
+    log: Annotated[LogLevel | None, _effective("off")] = None
+    """Show the log of the library on stderr, from this level on."""
+    live: Annotated[bool | None, _effective("on")] = None
+    """Let `trioeval view` on this machine show and control the run; --live warns if that is not possible."""
     verbose: Switch = False
-    """Tell on stderr of everything that happens to questions and agents, a line each, in place of the
-    progress; all warnings and errors are told anyway."""
-    metrics_port: Annotated[int | None, Parameter(validator=Number(gte=0, lte=65535))] = None
+    """Print a line on stderr for each event of questions and agents, instead of the progress. Warnings and
+    errors are always shown."""
+    metrics_port: Annotated[
+        int | None, _effective("off"), Parameter(validator=Number(gte=0, lte=65535))
+    ] = None
     """Serve metrics of the run for Prometheus on this port of this machine; 0 takes a free one."""
     no_share: Switch = False
-    """As without: results are never shared."""
+    """No effect: results are never shared."""
     plan: Switch = False
-    """Show what would run, what it may use and how long it takes at the least; ask nobody."""
+    """Show what would run, its cost and its minimum duration, without calling a provider."""
     watch: Annotated[Switch, Parameter(name=["--watch", "-w"])] = False
     """Run again whenever a file of the suite changes."""
-    fail_exit_code: Annotated[int | None, Parameter(validator=Number(gte=1, lte=255))] = None
-    """The exit code when too few rows passed, or some have no verdict."""
+    fail_exit_code: Annotated[
+        int | None, _effective("100"), Parameter(validator=Number(gte=1, lte=255))
+    ] = None
+    """The exit code if too few rows pass or a row has no verdict."""
 
 
 @attrs.frozen(kw_only=True)
 class RunFlags:
-    """All of them."""
+    """All flags of a run."""
 
-    what: WhatFlags = WhatFlags()
+    what: SuiteFlags = SuiteFlags()
     rows: RowFlags = RowFlags()
     limits: LimitFlags = LimitFlags()
-    keep: KeepFlags = KeepFlags()
-    begin: BeginFlags = BeginFlags()
+    keep: StorageFlags = StorageFlags()
+    begin: StartFlags = StartFlags()
     output: OutputFlags = OutputFlags()
 
 
 @Parameter(name="*")
 @attrs.frozen(kw_only=True)
 class PreviewFlags:
-    """What is to be seen of datasets."""
+    """The flags of `trioeval preview`."""
 
     task: Texts = ()
-    """Only the dataset of this task, and those that it is made of; may be given several times."""
+    """Show only the dataset of this task and the datasets that it uses. Repeatable."""
     rows: Count = 10
-    """How many rows of each."""
+    """The number of rows of each dataset."""
     env_file: EnvFiles = ()
     untrusted: Switch = False
-    """Refuse code in the suite, keep the environment from it, and call only its own providers."""
+    """Refuse code in the suite, hide the environment from it, and call only the providers that it names."""
     allow_env: Texts = ()
-    """`NAME`: a variable of the environment that an untrusted suite may use; may be given several times."""
-    max_concurrency: Annotated[Count | None, Parameter(name=["--max-concurrency", "-j"])] = None
-    """Calls in flight that no lane may exceed."""
+    """`NAME`: an environment variable that an untrusted suite may read. Repeatable."""
+    max_concurrency: Annotated[
+        Count | None,
+        _effective("as each lane says, else 4"),
+        Parameter(name=["--max-concurrency", "-j"]),
+    ] = None
+    """The most calls in flight on any one lane."""
     replay: Path | None = None
-    """Let the answers that this file holds stand for all providers: no network, no keys."""
-    cache: Annotated[bool | None, Parameter(show_default=False)] = None
-    """Whether replies come from the cache, and go into it."""
+    """Take all replies from this recording instead of calling providers: no network, no keys."""
+    cache: Annotated[bool | None, _effective("on")] = None
+    """Use cached replies, and cache new ones."""
+
+
+@Parameter(name="*")
+@attrs.frozen(kw_only=True)
+class InitFlags:
+    """The flags of `trioeval init`."""
+
+    csv: Path | None = None
+    """Write a suite for the questions of this CSV file, whose first line names the columns."""
+    model: str | None = None
+    """The model that answers, such as openai:gpt-4.1-mini; required with --csv."""
+    base_url: str | None = None
+    """The URL of an OpenAI-compatible server that has the model, such as http://localhost:8000/v1."""
+    answer_column: Annotated[str | None, _effective("found by its name")] = None
+    """The column of the right answers."""
+    question_column: Annotated[Texts, _effective("found by their names")] = ()
+    """A column that the prompt shows. Repeatable."""
+    output: Annotated[
+        Path | None,
+        _effective("suite.yaml beside the CSV file"),
+        Parameter(name=["--output", "-o"]),
+    ] = None
+    """The suite file; an existing file is not overwritten."""
 
 
 NOT_PROVIDED = {
-    "--share": "results are not shared: send the file that -o writes",
-    "--view": "run `trioeval view`, which shows runs in a browser while they go on",
-    "--suggest-prompts": "prompts are not suggested here",
-    "--remote": "nothing is graded or generated elsewhere than by your own providers",
-    "--interactive-providers": "-j 1 asks one question at a time",
-    "--shuffle": "rows start in the order of the suite, and are written in it",
+    "--share": "results are not shared; send the file that -o writes",
+    "--view": "run `trioeval view`, which shows runs in progress in a browser",
+    "--suggest-prompts": "suggesting prompts is not supported",
+    "--remote": "only your own providers grade and generate",
+    "--interactive-providers": "-j 1 runs one call at a time",
+    "--shuffle": "rows start and are written in the order of the suite",
 }
-"""Flags of promptfoo that mean nothing here, each with a sentence."""
+"""Flags of promptfoo that are not supported, each with an explanation."""
 
 
-# Tells mistakes in what a flag says as that flag's, and not as those of a suite that says something else.
+# Errors in the value of a flag name the flag, and not the suite, which has another value.
 
 
 @contextmanager
-def blaming_flags(flags: WhatFlags) -> Iterator[None]:
-    """Problems at keys that flags give name the flag in place of file, line and path.
+def attribute_errors_to_flags(flags: SuiteFlags) -> Iterator[None]:
+    """Name the flag instead of file, line and path in problems at keys that a flag replaces.
 
     Raises:
-        SuiteError: The one that the block raised, told so.
+        SuiteError: The error of the block, with these changes.
     """
     try:
         yield
     except SuiteError as error:
         named = _named(flags)
-        told = [_told(problem, named) for problem in error.problems]
-        raise SuiteError(told, files=error.files) from None
+        problems = [_attributed(problem, named) for problem in error.problems]
+        raise SuiteError(problems, files=error.files) from None
 
 
-def _named(flags: WhatFlags) -> Mapping[str, str]:
-    """What is given, by the key that it stands for."""
+def _named(flags: SuiteFlags) -> Mapping[str, str]:
+    """Return the flags that are given, by the path of the key that each one replaces."""
     given = {
         "prompts": ("-p", flags.prompts),
         "providers": ("-r", flags.providers),
@@ -329,7 +397,7 @@ def _named(flags: WhatFlags) -> Mapping[str, str]:
     }
 
 
-def _told(problem: Problem, named: Mapping[str, str]) -> Problem:
+def _attributed(problem: Problem, named: Mapping[str, str]) -> Problem:
     for path, flag in named.items():
         rest = problem.path.removeprefix(path)
         if rest != problem.path and (not rest or rest[0] in "[."):
@@ -337,38 +405,40 @@ def _told(problem: Problem, named: Mapping[str, str]) -> Problem:
     return problem
 
 
-# Which flags contradict each other. Pure.
+# Contradictions between flags. Pure.
 
 
 def check_flags(flags: RunFlags) -> None:
-    """Refuse flags that contradict each other.
+    """Raise if flags contradict each other.
 
     Raises:
-        UsageError: All that do are named.
+        UsageError: Some do; all of them are named.
     """
     keep, begin = flags.keep, flags.begin
     wrong = []
     if keep.retry is not None and keep.retry_errors:
-        wrong.append("--retry-errors and --retry exclude each other: it is --retry errors")
-    if begin.resume is not None and keep.retry_errors:
-        # Either way to resume, `--resume` and `resume`.
         wrong.append(
-            "--retry-errors is not for a run that is resumed: write --retry errors instead"
+            "--retry-errors and --retry exclude each other; --retry-errors is short for --retry errors"
         )
+    if begin.resume is not None and keep.retry_errors:
+        # This includes the command `resume`.
+        wrong.append("--retry-errors cannot be used with --resume; write --retry errors instead")
     if keep.refresh and keep.cache is False:
         wrong.append(
-            "--refresh and --no-cache exclude each other: without a cache all is asked anew"
+            "--refresh and --no-cache exclude each other: --no-cache already calls every provider"
         )
-    wrong += _told_twice(flags.output)
+    wrong += _output_contradictions(flags.output)
     if flags.what.untrusted and flags.what.allow_outside:
         wrong.append(
             "--untrusted and --allow-outside exclude each other: an untrusted suite stays in its folder"
         )
     if flags.what.allow_env and not flags.what.untrusted:
-        wrong.append("--allow-env is for --untrusted: any other suite sees the whole environment")
-    if goes_on(flags):
+        wrong.append(
+            "--allow-env needs --untrusted: any other suite can read the whole environment"
+        )
+    if continues_run(flags):
         wrong += [
-            f"{flag} is of a whole run: it cannot be given for the rest of one"
+            f"{flag} applies to a whole run and cannot be used to continue one"
             for flag, given in (
                 ("--no-write", begin.write is False),
                 ("--watch", flags.output.watch),
@@ -377,27 +447,27 @@ def check_flags(flags: RunFlags) -> None:
             if given
         ]
     elif keep.reconcile:
-        wrong.append("--reconcile is for a run that goes on: it needs --resume or --retry")
+        wrong.append("--reconcile needs --resume or --retry: it is for continuing a run")
     if wrong:
         raise UsageError("\n".join(wrong))
 
 
-def _told_twice(output: OutputFlags) -> list[str]:
-    """What is to be told and not to be told."""
+def _output_contradictions(output: OutputFlags) -> list[str]:
+    """Return messages about flags that ask for an output and against it."""
     found = []
     if output.quiet:
-        asked = {
+        shown = {
             "--progress": output.progress,
             "--progress-mode": output.progress_mode,
             "--table": output.table,
             "--verbose": output.verbose,
         }
-        found = [f"--quiet and {flag} exclude each other" for flag, asks in asked.items() if asks]
+        found = [f"--quiet and {flag} exclude each other" for flag, given in shown.items() if given]
     if output.progress is False and output.progress_mode is not None:
         found.append("--no-progress and --progress-mode exclude each other")
     return found
 
 
-def goes_on(flags: RunFlags) -> bool:
-    """Whether a run is asked for that is there already."""
+def continues_run(flags: RunFlags) -> bool:
+    """Return whether the flags ask to continue a stored run."""
     return flags.begin.resume is not None or flags.keep.retry is not None or flags.keep.retry_errors

@@ -1,4 +1,4 @@
-"""From the suite files and flags of a command line to a suite."""
+"""The suite of a command line, from its suite files and flags."""
 
 import functools
 import glob
@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import attrs
 
-from trioeval.cli.flags import RunFlags, WhatFlags
+from trioeval.cli.flags import RunFlags, SuiteFlags
 from trioeval.cli.settings import EarlierFile
 from trioeval.documents import check_plain, read_document, suite_files
 from trioeval.documents.files import FILE, anchored
@@ -21,14 +21,14 @@ from trioeval.loading.load import load_suite, parse_suite
 from trioeval.suite.filters import EarlierRow, earlier_rows
 from trioeval.suite.model import Suite
 
-# The rows of earlier results, read one by one from the files that runs wrote.
+# Rows of earlier result files, read one by one.
 
 
 def read_earlier(files: Iterable[EarlierFile]) -> frozenset[EarlierRow]:
-    """The rows that some files hold and want again.
+    """Return the rows of result files that are to run again.
 
     Raises:
-        UsageError: One of them cannot be read, or holds no results.
+        UsageError: A file cannot be read, or is not a result file.
     """
     found: frozenset[EarlierRow] = frozenset()
     for file in files:
@@ -37,7 +37,7 @@ def read_earlier(files: Iterable[EarlierFile]) -> frozenset[EarlierRow]:
         except OSError as error:
             raise UsageError(f"{file.path}: cannot be read: {error.strerror or error}") from None
         except (ValueError, LookupError, TypeError, AttributeError):
-            msg = f"{file.path}: holds no results: give a .json or .jsonl file that -o wrote"
+            msg = f"{file.path}: not a result file; name a .json or .jsonl file that -o wrote"
             raise UsageError(msg) from None
     return found
 
@@ -52,45 +52,45 @@ def _rows(path: Path) -> Iterator[Mapping[str, Any]]:
                 yield from part["results"]["results"]
 
 
-# The files that a command line names: none of them may stand for two things.
+# The files of a command line: no file may have two purposes.
 #
-# What is written would destroy what is read, or what else is written, before anybody has seen it. So every
-# command that writes asks here first. A database is several files: its logs and locks stand beside it.
+# An output would overwrite an input or another output, unnoticed. So every command that writes checks its
+# files here first. A database consists of several files: its logs and locks are beside it.
 
 
-Named: TypeAlias = tuple[str, Path]
-"""What a file is called in messages, and its path."""
+NamedFile: TypeAlias = tuple[str, Path]
+"""The name of a file in messages, and its path."""
 
 _DATABASE = b"SQLite format 3\0"
 _BESIDE = ("-wal", "-shm", "-journal")
 
 
 def check_files(
-    read: Iterable[Named] = (),
+    read: Iterable[NamedFile] = (),
     *,
     databases: Iterable[tuple[str, Path | None]] = (),
-    written: Iterable[Named] = (),
+    written: Iterable[NamedFile] = (),
 ) -> None:
-    """Refuse a file that is named twice, by whatever paths and links, and to write over a database.
+    """Raise if a file is named twice, by any path or link, or if an output would overwrite a database.
 
-    To be called before any database is open: it looks into files that are written over, and to close one
-    of them again takes away the locks that this process has on it.
+    Must be called before a database is open: it opens the files that will be written, and closing a database
+    file releases the locks of this process on it.
 
     Args:
         read: Files that are only read.
-        databases: Those of runs and of replies; None is one in memory.
+        databases: The databases of runs and of replies; None for one in memory.
         written: Files whose content is replaced.
 
     Raises:
-        UsageError: Two of them are the same file, or one that is written is a database.
+        UsageError: Two of them are the same file, or an output is a database.
     """
     called: dict[Hashable, str] = {}
 
-    def take(told: str, marks: Iterable[Hashable]) -> None:
-        found = dict.fromkeys(marks, told)
+    def take(named: str, marks: Iterable[Hashable]) -> None:
+        found = dict.fromkeys(marks, named)
         for mark in found:
             if mark in called:
-                raise UsageError(f"{told} is the same file as {called[mark]}")
+                raise UsageError(f"{named} is the same file as {called[mark]}")
         called.update(found)
 
     for name, path in read:
@@ -101,18 +101,20 @@ def check_files(
     for name, path in written:
         take(f"{name} {path}", _marks(path))
         if _is_database(path):
-            raise UsageError(f"{name} {path} is a database, which is not written over")
+            raise UsageError(
+                f"{name} {path} is a database and will not be overwritten; name another file"
+            )
 
 
-def check_spared(written: Iterable[Named], read: Iterable[Path | str]) -> None:
-    """Refuse to write over what a suite is made of. Opens nothing.
+def check_not_suite_files(written: Iterable[NamedFile], read: Iterable[Path | str]) -> None:
+    """Raise if an output would overwrite a file of the suite. Opens no file.
 
     Args:
         written: Files whose content is replaced.
-        read: Files of the suite; one of them may stand there twice.
+        read: Files of the suite, possibly repeated.
 
     Raises:
-        UsageError: One file is both.
+        UsageError: An output is a file of the suite.
     """
     sources = {mark: path for path in read for mark in _marks(Path(path))}
     for name, path in written:
@@ -122,7 +124,7 @@ def check_spared(written: Iterable[Named], read: Iterable[Path | str]) -> None:
 
 
 def _marks(path: Path) -> Iterator[Hashable]:
-    """What two paths of one file have in common: where it is, and which one it is if it is there."""
+    """Yield what all paths of a file share: its real path and, if the file exists, its device and inode."""
     yield os.path.realpath(path)
     try:
         found = path.stat()
@@ -132,7 +134,7 @@ def _marks(path: Path) -> Iterator[Hashable]:
 
 
 def _marks_beside(database: Path) -> Iterator[Hashable]:
-    """Those of what belongs to a database."""
+    """Yield the marks of the files that belong to a database."""
     real = Path(os.path.realpath(database))
     for end in _BESIDE:
         yield from _marks(real.with_name(real.name + end))
@@ -146,7 +148,7 @@ def _marks_beside(database: Path) -> Iterator[Hashable]:
 
 def _is_database(path: Path) -> bool:
     try:
-        if not path.is_file():  # a pipe may let one wait
+        if not path.is_file():  # opening a pipe may block
             return False
         with path.open("rb") as file:
             return file.read(len(_DATABASE)) == _DATABASE
@@ -155,21 +157,21 @@ def _is_database(path: Path) -> bool:
 
 
 _GIVEN = "an output that was given"
-"""The prompt of outputs that are there already: nobody was asked for them."""
+"""The prompt of given outputs, for which no provider is called."""
 
 
 def load_inputs(suite: Path | None, flags: RunFlags, environ: Mapping[str, str]) -> Suite:
-    """The suite of a command line.
+    """Load the suite of a command line.
 
     Raises:
-        SuiteError: It is wrong.
-        UsageError: A flag is, or nothing says what is to be run.
+        SuiteError: The suite is wrong.
+        UsageError: A flag is wrong, or there is neither a suite file nor a flag that replaces it.
     """
     given = given_parts(flags.what)
     files = ([] if suite is None else [suite]) + _configs(flags.what.config)
     _check_once(files)
     if not (files or given):
-        raise UsageError("name a suite file: trioeval run SUITE, or see --help")
+        raise UsageError("no suite file: write trioeval SUITE, or see trioeval --help")
     load = functools.partial(
         load_suite if files else parse_suite,
         environ=environ,
@@ -184,7 +186,7 @@ def load_inputs(suite: Path | None, flags: RunFlags, environ: Mapping[str, str])
 
 
 def _check_once(files: Sequence[Path]) -> None:
-    """Refuse a suite that is laid over itself: its rows would be asked twice."""
+    """Raise if a suite file is named twice, since its rows would run twice."""
     seen: set[Path] = set()
     for file in files:
         if (real := file.resolve()) in seen:
@@ -199,11 +201,11 @@ def _configs(patterns: Sequence[str]) -> list[Path]:
         raise UsageError("; ".join(f"--config: {part.message}" for part in error.parts)) from None
 
 
-def given_parts(flags: WhatFlags) -> dict[str, Any]:
-    """The parts of a suite that flags put in place of what its file says, as plain data.
+def given_parts(flags: SuiteFlags) -> dict[str, Any]:
+    """Return the parts of a suite that flags replace, as plain data.
 
     Raises:
-        UsageError: A file of theirs cannot be used.
+        UsageError: A file that a flag names cannot be used.
     """
     given: dict[str, Any] = {}
     if flags.prompts:
@@ -222,7 +224,7 @@ def given_parts(flags: WhatFlags) -> dict[str, Any]:
 
 
 def _prompts(text: str) -> Iterable[str]:
-    """The files that a text names; itself if it names none, for it may be a prompt."""
+    """Return references to the files that a text names, or the text itself, which may be a prompt."""
     plain = text.removeprefix(FILE)
     if Path(plain).is_file():
         return [_anchored(text)]
@@ -231,21 +233,21 @@ def _prompts(text: str) -> Iterable[str]:
 
 
 def _anchored(reference: str) -> str:
-    """The same for a prompt, whose label says what was written."""
+    """Return the reference of a prompt with an absolute path; its label remains the given text."""
     plain = reference.removeprefix(FILE)
     return reference if "://" in plain else f"{FILE}{anchored(plain, Path.cwd())}"
 
 
 def _absolute(reference: str) -> str:
-    """A path of the working directory as a suite elsewhere can say it; other schemes as they are."""
+    """Return a reference with an absolute path, for a suite in any folder; other schemes are unchanged."""
     plain = reference.removeprefix(FILE)
     return reference if "://" in plain else f"{FILE}{Path.cwd() / plain}"
 
 
 def _of_outputs(assertions: Path, outputs: Path) -> dict[str, Any]:
-    """A suite that judges outputs that are there already.
+    """Return the parts of a suite that checks given outputs.
 
-    They are given as outputs, not as variables: nothing in them is read as a file or as a template.
+    They are outputs and not variables, so that nothing in them is read as a file or as a template.
     """
     try:
         judged = read_document(assertions).data
@@ -268,7 +270,9 @@ def _read_outputs(path: Path) -> list[Any]:
     try:
         found = json.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
-        raise UsageError(f"--model-outputs {path}: cannot be read: {error.strerror}") from None
+        raise UsageError(
+            f"--model-outputs {path}: cannot be read: {error.strerror or error}"
+        ) from None
     except ValueError as error:
         raise UsageError(f"--model-outputs {path}: not JSON: {error}") from None
     if not isinstance(found, list):
@@ -292,20 +296,23 @@ def _given_output(entry: Any, where: str) -> dict[str, Any]:
 
 
 @attrs.frozen
-class Loaded:
-    """A suite, and what it is run in."""
+class LoadedSuite:
+    """A loaded suite and its environment."""
 
     suite: Suite
     environ: Mapping[str, str]
     named: Path | None = None
-    """The suite file, as it was named."""
+    """The suite file as the command line names it."""
 
 
 def environ_with(files: Iterable[Path]) -> Mapping[str, str]:
-    """The environment, with what files say in place of what is not set, or empty; later files win.
+    """Return the environment with the variables of files, which replace those that are unset or empty.
+
+    Args:
+        files: Files of lines `NAME=value`; later files take precedence.
 
     Raises:
-        UsageError: One of them cannot be read, or has lines that say nothing.
+        UsageError: A file cannot be read, or has lines that are not assignments.
     """
     named = list(files)
     if not named:
@@ -319,5 +326,5 @@ def environ_with(files: Iterable[Path]) -> Mapping[str, str]:
 
 
 def with_unset(environ: Mapping[str, str], more: Mapping[str, str]) -> Mapping[str, str]:
-    """An environment with more variables, in place of those that are not set or empty."""
+    """Return an environment with more variables, which replace those that are unset or empty."""
     return {**environ, **more, **{name: value for name, value in environ.items() if value}}

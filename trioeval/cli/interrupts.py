@@ -1,13 +1,14 @@
-"""The signals that ask the process to end, from its first command to its very end.
+"""Handling of the signals that ask the process to end, from start to exit.
 
-They are ours all the time, because a default in any gap would lose a run or print a traceback:
+The handlers are installed all the time, because a default handler in any gap would lose a run or print a
+traceback:
 
-* while a suite is loaded, the first one ends it by `KeyboardInterrupt`;
-* while something listens, it is told of each, inside of Trio's loop;
-* otherwise, while files are written, they are only noted;
-* after the second one the process ends within five seconds, whatever it does: `trioeval.cli.last_resort`.
+* while a suite is loaded, the first signal raises `KeyboardInterrupt`;
+* while a receiver is registered, each signal is delivered to it inside Trio's loop;
+* at other times, such as while files are written, signals are only recorded;
+* after the second signal the process ends within five seconds, in any case: `trioeval.cli.last_resort`.
 
-Handlers do nothing but note, wake and set an alarm, so it does not matter where they break in.
+Handlers only record, wake and set an alarm, so they may run at any point of the program.
 """
 
 import atexit
@@ -29,85 +30,85 @@ T = TypeVar("T")
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 _CANCELS = 2
-"""The number of the signal that cancels; it has to end the process."""
+"""The number of signals after which the process must end."""
 
 _SOON = 0.01
-"""Seconds until something is raised again that was swallowed."""
+"""Seconds until a swallowed exception is raised again."""
 
 
 @attrs.define(eq=False)
 class Interrupts:
-    """Those that came. One that is not installed never hears of any."""
+    """The signals that were received. An object that is not installed receives none."""
 
     received: list[signal.Signals] = attrs.field(factory=list)
-    _begun: bool = False
+    _in_run: bool = False
     _is_due: bool = False
-    """Whether loading has still to be interrupted."""
+    """True if `KeyboardInterrupt` is still to be raised."""
     _wake: Callable[[], None] | None = None
     _watcher: Watcher | None = None
 
     @classmethod
     def installed(cls) -> "Interrupts":
-        """Take the signals of this process, for as long as it lives; until `begin_loading` they are noted."""
-        found = cls(begun=True)
-        heeded = found._heeded()
-        for number in heeded:
-            signal.signal(number, found._note)
+        """Handle the signals of this process until it ends; until `begin_loading` they are only recorded."""
+        found = cls(in_run=True)
+        handled = found._handled()
+        for number in handled:
+            signal.signal(number, found._record)
         sys.unraisablehook = found._raise_again
-        found._watcher = Watcher.started(heeded)
+        found._watcher = Watcher.started(handled)
         if found._watcher is not None:
             atexit.register(found._watcher.stop)
             atexit.register(found._ignore)
         return found
 
     def begin_loading(self) -> None:
-        """From now on a signal ends what is done by `KeyboardInterrupt`, if it is the first one.
+        """Let the first signal raise `KeyboardInterrupt` from now on.
 
         Raises:
-            KeyboardInterrupt: One came before.
+            KeyboardInterrupt: A signal was received earlier.
         """
-        self._begun = False
+        self._in_run = False
         self._interrupt()
 
     def begin_run(self) -> None:
-        """From now on nothing is raised."""
-        self._begun = True
+        """Raise nothing from now on."""
+        self._in_run = True
 
     def end(self) -> None:
-        """The last word was said: what comes now ends the process only if it still waits for a thread.
+        """End the handling after the last output: a signal now only ends a process that waits for a thread.
 
-        After that signals are ignored, also by an interpreter that shuts down.
+        Afterwards signals are ignored, also while the interpreter shuts down.
         """
-        self._begun = True
+        self._in_run = True
         if self._watcher is None:
             self._ignore()
 
     def _ignore(self) -> None:
-        for number in self._heeded():
+        for number in self._handled():
             signal.signal(number, signal.SIG_IGN)
 
     @property
     def code(self) -> int:
-        """The exit code that the first signal asks for; that of SIGINT if there was none."""
+        """The exit code for the first signal, or for SIGINT if none was received."""
         return Exit.SIGNAL + (self.received[0] if self.received else signal.SIGINT)
 
     @contextmanager
     def told_to(self, deliver: Callable[[signal.Signals], None]) -> Iterator[None]:
-        """Inside of `trio.run`: tell of each signal since `begin_run`, for as long as the block.
+        """Deliver each signal since `begin_run` while the block runs, inside `trio.run`.
 
         Args:
-            deliver: Called in Trio's loop, in the order of the signals.
+            deliver: Called with each signal in Trio's loop, in the order of arrival.
         """
         import trio  # noqa: PLC0415 - help and mistakes are answered without it
 
         token = trio.lowlevel.current_trio_token()
-        told = 0
+        delivered = 0
 
         def deliver_new() -> None:
-            nonlocal told
-            while told < len(self.received):
-                told += 1
-                deliver(self.received[told - 1])
+            nonlocal delivered
+            while delivered < len(self.received):
+                delivered += 1
+                deliver(self.received[delivered - 1])
 
         self._wake = lambda: token.run_sync_soon(deliver_new, idempotent=True)
         try:
@@ -118,14 +119,14 @@ class Interrupts:
             self._wake = None
 
     def run(self, work: Callable[[], Awaitable[T]]) -> T | None:
-        """Do something in Trio until a signal comes; None where one cut it off.
+        """Run async work in Trio and return its result, or None if a signal cancelled it.
 
         Raises:
-            TrioevalError: As it was raised, whatever nurseries have wrapped it in.
+            TrioevalError: The error of the work, unwrapped from the groups of nurseries.
         """
         import trio  # noqa: PLC0415 - see above
 
-        async def work_until_told() -> T | None:
+        async def work_until_signal() -> T | None:
             with (
                 trio.CancelScope() as scope,
                 self.told_to(lambda number: scope.cancel(number.name)),
@@ -135,18 +136,19 @@ class Interrupts:
 
         self.begin_run()
         try:
-            return trio.run(work_until_told)
+            return trio.run(work_until_signal)
         except ExceptionGroup as group:
             found = list(leaves(group))
             if len(found) == 1 and isinstance(found[0], TrioevalError):
                 raise found[0] from None
             raise
 
-    def _heeded(self) -> list[signal.Signals]:
-        # Who ignores a signal for us (nohup, a script's background job) means it.
+    def _handled(self) -> list[signal.Signals]:
+        # A parent that ignores a signal for this process (nohup, a background job of a script) does so on
+        # purpose.
         return [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
 
-    def _note(self, number: int, _frame: FrameType | None) -> None:
+    def _record(self, number: int, _frame: FrameType | None) -> None:
         self.received.append(signal.Signals(number))
         if len(self.received) == _CANCELS:
             end_soon(lambda: self.code, is_watched=self._watcher is not None)
@@ -157,16 +159,16 @@ class Interrupts:
             self._interrupt()
 
     def _interrupt(self, *_of_signal: object) -> None:
-        if self._is_due and not self._begun:
+        if self._is_due and not self._in_run:
             self._is_due = False
             raise KeyboardInterrupt
 
     def _raise_again(self, unraisable: "sys.UnraisableHookArgs") -> None:
-        """Raise soon what a callback of the interpreter has swallowed, such as the end of an object."""
-        if self._begun or not isinstance(unraisable.exc_value, KeyboardInterrupt):
+        """Raise a `KeyboardInterrupt` again that the interpreter swallowed, such as in a finalizer."""
+        if self._in_run or not isinstance(unraisable.exc_value, KeyboardInterrupt):
             sys.__unraisablehook__(unraisable)
             return
         self._is_due = True
-        if len(self.received) < _CANCELS:  # then the alarm has another purpose
+        if len(self.received) < _CANCELS:  # otherwise the alarm has another purpose
             signal.signal(signal.SIGALRM, self._interrupt)
             signal.setitimer(signal.ITIMER_REAL, _SOON)

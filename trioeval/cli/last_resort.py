@@ -1,19 +1,20 @@
 # Apart from `cli.interrupts`: its code also runs in a process of its own, which imports nothing else.
-"""What ends a process that two signals could not end.
+"""The end of a process that two signals did not end.
 
-After the second signal a run is cancelled and writes what it knows. Code that never lets Trio's loop run
-would keep it from that for ever, so the second signal also sets an alarm. Its handler ends the process with
-everything that it has started. It runs between two steps of Python, and within searches of regular
+After the second signal a run is cancelled and records its state. Code that never lets Trio's loop run would
+prevent that forever, so the second signal also sets an alarm. The handler of the alarm ends the process and
+all of its child processes. It runs between two steps of Python code, and within searches of regular
 expressions.
 
-Where the interpreter is stuck in code that allows neither, no handler of Python runs, not even the one that
-sets the alarm. So a second process, the watcher, is forked before anything is loaded, which costs less than
-a millisecond. Python writes the number of each signal into a pipe (`signal.set_wakeup_fd`); that is done in
-C and needs no interpreter. The watcher reads and counts them. A moment after the alarm it kills the process
-with everything that it has started.
+If the interpreter is stuck in code that allows neither, no Python handler runs, not even the one that sets
+the alarm. So a second process, the watcher, is forked before anything is loaded, which takes less than a
+millisecond. Python writes the number of each signal into a pipe (`signal.set_wakeup_fd`); this is done in C
+and needs no interpreter. The watcher reads and counts the numbers. Shortly after the time of the alarm it
+kills the process and all of its child processes.
 
-While Trio runs, such a pipe wakes its loop: without, it could overlook a signal that comes just before it
-waits for the system. Then the watcher answers each signal through a second pipe, for which the loop waits.
+While Trio runs, it uses such a pipe to wake its loop; otherwise the loop could miss a signal that arrives
+just before it waits for the system. During that time the watcher echoes each signal through a second pipe,
+on which the loop waits.
 """
 
 import contextlib
@@ -31,13 +32,13 @@ from typing import NoReturn
 import attrs
 
 ALARM_AFTER = 4.0
-"""Seconds from the second signal until the process is ended."""
+"""Seconds from the second signal until the alarm ends the process."""
 
 KILL_AFTER = 4.5
-"""Seconds from the second signal until it is killed from outside, if the alarm could not end it."""
+"""Seconds from the second signal until the watcher kills a process that the alarm did not end."""
 
 _BLOCKED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-"""Signals that mean the process and not its watcher."""
+"""Signals that are meant for the process and not for its watcher."""
 
 _CANCELS = 2
 _MOST = 4096
@@ -45,25 +46,25 @@ _MOST = 4096
 
 @attrs.frozen(eq=False)
 class Watcher:
-    """A child process that kills this one if it lives on after two signals."""
+    """A child process that kills this process if it continues after two signals."""
 
     _pid: int
     _signals: int
-    """Where signals are written to. The watcher ends when the last copy of it is closed."""
+    """The pipe end to which signals are written. The watcher ends when its last copy is closed."""
     _unread: int
-    """The other end of it, kept open so that a signal can be written when the watcher is gone."""
+    """The other end of this pipe, kept open so that writing a signal succeeds after the watcher has ended."""
     _echo: int
-    """Where the watcher answers each signal."""
+    """The pipe end from which the echoes of the watcher are read."""
     _owner: int
 
     @classmethod
     def started(cls, numbers: Collection[signal.Signals]) -> "Watcher | None":
-        """Start one; None where the system allows none.
+        """Start a watcher; return None if the system does not allow it.
 
-        The first process of a container cannot be killed from inside, so it has none.
+        The first process of a container cannot be killed from inside, so it gets none.
 
         Args:
-            numbers: The signals to count; each has its handler already.
+            numbers: The signals to count; their handlers are installed.
         """
         owner, ends = os.getpid(), list[int]()
         if owner == 1:
@@ -86,8 +87,8 @@ class Watcher:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         watcher = cls(pid, signals, unread, echo, owner)
         signal.set_wakeup_fd(signals, warn_on_full_buffer=False)
-        os.register_at_fork(after_in_child=watcher._let_go)
-        # Trio puts its own in this place, and then back what it found.
+        os.register_at_fork(after_in_child=watcher._close)
+        # Trio replaces this descriptor by its own and restores it afterwards.
         warnings.filterwarnings(
             "ignore", "It looks like Trio's signal handling code", RuntimeWarning
         )
@@ -95,7 +96,7 @@ class Watcher:
 
     @contextlib.contextmanager
     def counting(self) -> Iterator[None]:
-        """Inside of `trio.run`: signals are counted for as long as the block."""
+        """Let the watcher count signals while the block runs, inside `trio.run`."""
         import trio  # noqa: PLC0415 - help and mistakes are answered without it
 
         trio.lowlevel.spawn_system_task(self._wake)
@@ -106,10 +107,10 @@ class Watcher:
             signal.set_wakeup_fd(of_trio, warn_on_full_buffer=False)
 
     async def _wake(self) -> None:
-        """Let Trio's loop run at each signal, and with it the handlers."""
+        """Wake Trio's loop at each signal, so that the handlers run."""
         import trio  # noqa: PLC0415 - see above
 
-        echo = os.dup(self._echo)  # another block of the same run may wait for it as well
+        echo = os.dup(self._echo)  # another block of the same run may wait on it as well
         try:
             while True:
                 await trio.lowlevel.wait_readable(echo)
@@ -120,15 +121,15 @@ class Watcher:
             os.close(echo)
 
     def stop(self) -> None:
-        """End the watcher; without effect in processes that were forked from this one."""
+        """End the watcher; no effect in processes that were forked from this one."""
         if os.getpid() != self._owner:
             return
-        self._let_go()
+        self._close()
         with contextlib.suppress(ProcessLookupError, ChildProcessError):
             os.kill(self._pid, signal.SIGKILL)
             os.waitpid(self._pid, 0)
 
-    def _let_go(self) -> None:
+    def _close(self) -> None:
         signal.set_wakeup_fd(-1)
         for end in (self._signals, self._unread, self._echo):
             with contextlib.suppress(OSError):
@@ -136,36 +137,38 @@ class Watcher:
 
 
 def end_soon(code: Callable[[], int], *, is_watched: bool) -> None:
-    """End this process in some seconds, whatever it does then. For handlers of signals.
+    """End this process after some seconds, in any case. Safe in signal handlers.
 
     Args:
         code: Returns the exit code.
-        is_watched: Whether a watcher ends it if the alarm cannot.
+        is_watched: Whether a watcher kills the process if the alarm cannot end it.
     """
 
     def end(_number: int, _frame: FrameType | None) -> None:
         status = code()
         kill_descendants(os.getpid())
-        said = f"the run did not end within {ALARM_AFTER:g} s of the second signal and is cut off; "
-        said += f"what was recorded is kept: see trioeval runs; exit {status}\n"
+        text = (
+            f"the run did not end within {ALARM_AFTER:g} s of the second signal and is ended now; "
+        )
+        text += f"recorded rows are kept: see trioeval runs; exit {status}\n"
         with contextlib.suppress(OSError):
-            os.write(2, said.encode())  # stderr itself may be in use by what was broken into
+            os.write(2, text.encode())  # the interrupted code may be using the stderr object
         os._exit(status)
 
     if not is_watched:
         with contextlib.suppress(
             ValueError, OSError, RuntimeError
-        ):  # without a stderr it has no file
+        ):  # without stderr the dump has no file
             faulthandler.dump_traceback_later(KILL_AFTER, exit=True)
     signal.signal(signal.SIGALRM, end)
     signal.setitimer(signal.ITIMER_REAL, ALARM_AFTER)
 
 
 def kill_descendants(pid: int) -> None:
-    """Kill every process that another one has started, as far as the system shows them, but not this one."""
+    """Kill the descendants of a process as far as the system lists them, except this process."""
     from trioeval.providers.programs.members import find_started  # noqa: PLC0415 - rarely needed
 
-    for _ in range(2):  # what is killed may have started one meanwhile
+    for _ in range(2):  # a killed process may have started another one meanwhile
         for member in find_started(pid):
             if member.pid != os.getpid():
                 with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -175,7 +178,7 @@ def kill_descendants(pid: int) -> None:
 def _watch(
     signals: int, answers: int, process: int, numbers: Collection[signal.Signals]
 ) -> NoReturn:
-    """Be the watcher. Its signals are blocked already."""
+    """Run the watcher, whose signals are blocked already."""
     try:
         os.setsid()
         _close_others(signals, answers)
@@ -186,7 +189,7 @@ def _watch(
 
 
 def _close_others(*kept: int) -> None:
-    """Close what the caller opened: a pipe of his must not stay open because of the watcher."""
+    """Close the files of the parent, so that the watcher does not keep a pipe open."""
     for name in os.listdir("/dev/fd"):  # noqa: PTH208 - pathlib would have to be imported
         if int(name) not in kept:
             with contextlib.suppress(OSError):  # the listing itself
@@ -194,31 +197,31 @@ def _close_others(*kept: int) -> None:
 
 
 def _is_late(signals: int, answers: int, numbers: Collection[signal.Signals]) -> bool:
-    """Wait until the process ends, or does not in its time after the second signal."""
+    """Return whether the process is still running at its deadline after the second signal."""
     count, until = 0, math.inf
     while True:
         left = until - time.monotonic()
         if not select.select([signals], [], [], None if left == math.inf else max(0.0, left))[0]:
             return True
-        told = os.read(signals, _MOST)
-        if not told:
+        received = os.read(signals, _MOST)
+        if not received:
             return False
-        with contextlib.suppress(OSError):  # full: the loop will wake; or gone
-            os.write(answers, told)
-        count += sum(number in numbers for number in told)
+        with contextlib.suppress(OSError):  # the pipe is full, so the loop wakes anyway, or closed
+            os.write(answers, received)
+        count += sum(number in numbers for number in received)
         if until == math.inf and count >= _CANCELS:
             until = time.monotonic() + KILL_AFTER
 
 
 def _kill(process: int) -> None:
-    """Kill a process and what it has started, and say so where its errors go."""
-    os.kill(process, signal.SIGSTOP)  # it starts nothing while its processes are looked for
+    """Kill a process and its descendants, and report that on its stderr."""
+    os.kill(process, signal.SIGSTOP)  # so that it starts no process during the search
     try:
         kill_descendants(process)
-        said = f"the run did not end within {KILL_AFTER:g} s of the second signal and is killed: its code "
-        said += "never came back from a call of C; what was recorded is kept: see trioeval runs\n"
+        text = f"the run did not end within {KILL_AFTER:g} s of the second signal and is killed: its code "
+        text += "did not return from a C function; recorded rows are kept: see trioeval runs\n"
         with contextlib.suppress(OSError):  # a socket, a full pipe, or a system without such files
             flags = os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK | os.O_NOCTTY
-            os.write(os.open(f"/proc/{process}/fd/2", flags), said.encode())
+            os.write(os.open(f"/proc/{process}/fd/2", flags), text.encode())
     finally:
         os.kill(process, signal.SIGKILL)

@@ -1,5 +1,5 @@
-# Apart from `cli.run.run`: what the library logs is shown by any command, not only by runs.
-"""`--log LEVEL`: what the library logs, on stderr."""
+# Apart from `cli.run.run`: logs are shown by any command, not only by runs.
+"""`--log LEVEL`: the log of the library on stderr."""
 
 import logging
 from collections.abc import Iterator
@@ -14,11 +14,11 @@ _MOST = 4000  # characters of a record, with its traceback
 
 @contextmanager
 def shown_logs(level: LogLevel | None) -> Iterator[None]:
-    """Show records of `trioeval` from a level on, for as long as the block; None shows none."""
+    """Show log records of `trioeval` from a level on while the block runs; None shows none."""
     if level is None:
         yield
         return
-    logger, handler = logging.getLogger("trioeval"), _Lines()
+    logger, handler = logging.getLogger("trioeval"), _StderrHandler()
     before = logger.level
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logger.addHandler(handler)
@@ -30,7 +30,7 @@ def shown_logs(level: LogLevel | None) -> Iterator[None]:
         logger.setLevel(before)
 
 
-class _Lines(logging.Handler):
+class _StderrHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
-        """Say it; names and reasons of others stand in it."""
+        """Print a record as harmless text, since it may contain foreign names and messages."""
         say(inert_lines(self.format(record), _MOST))

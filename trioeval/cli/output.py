@@ -1,4 +1,4 @@
-"""Result files: JSON Lines as the run goes, everything else at its end."""
+"""Result files: JSON Lines during the run, all other formats at its end."""
 
 import os
 import tempfile
@@ -16,11 +16,10 @@ LINES = ".jsonl"
 
 
 def check_outputs(paths: Sequence[Path]) -> None:
-    """Refuse files that could not be written, before anything is paid for; make their folders.
+    """Raise if a result file cannot be written, before any call costs money; create missing folders.
 
     Raises:
-        UsageError: A suffix is not known, or needs a package that is not there, or a folder cannot be
-            written to.
+        UsageError: A suffix is unknown or needs a package that is not installed, or a folder is not writable.
     """
     for path in paths:
         suffix = output_suffix(path)
@@ -32,28 +31,30 @@ def check_outputs(paths: Sequence[Path]) -> None:
         if binary is not None and (missing := binary.check()) is not None:
             raise UsageError(f"-o {path}: {missing}")
         if path.is_dir():
-            msg = f"-o {path}: is a folder"
+            msg = f"-o {path}: is a folder; name a file in it"
             raise UsageError(msg)
         folder = path.parent
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             reason = error.strerror or error
-            raise UsageError(f"-o {path}: the folder {folder} cannot be made: {reason}") from None
+            raise UsageError(
+                f"-o {path}: the folder {folder} cannot be created: {reason}"
+            ) from None
         try:
-            # Access rights do not say it of every file system: /proc takes no files.
+            # Access rights are not enough to know: /proc, for example, accepts no files.
             with tempfile.NamedTemporaryFile(dir=folder, prefix=f".{path.name}."):
                 pass
         except OSError as error:
             reason = error.strerror or error
-            msg = f"-o {path}: the folder {folder} cannot be written to: {reason}"
+            msg = f"-o {path}: the folder {folder} is not writable: {reason}"
             raise UsageError(msg) from None
         if path.exists() and not os.access(path, os.W_OK):
-            raise UsageError(f"-o {path}: cannot be written to")
+            raise UsageError(f"-o {path}: the file is not writable")
 
 
 def output_suffix(path: Path) -> str:
-    """The end of a name that says what is to be written.
+    """Return the end of a file name that selects the format.
 
     Example:
         >>> output_suffix(Path("a.b.junit.XML")), output_suffix(Path("a.b.xml"))
@@ -69,10 +70,10 @@ _JUNIT, _DATASETTE = ".junit.xml", ".datasette.json"
 
 @attrs.define
 class LinesFile:
-    """A JSON Lines file that gets one line a row, each written out before the next row comes.
+    """A JSON Lines file with one line a row, each flushed before the next row.
 
-    A disk that fills up must not cost the replies that are under way: the first error is kept, and
-    nothing is written after it.
+    A full disk must not lose the replies of calls in flight: the first error is stored, and nothing is
+    written after it.
     """
 
     path: Path
@@ -80,10 +81,10 @@ class LinesFile:
     _file: IO[str] | None = None
 
     def open(self) -> None:
-        """Begin an empty file.
+        """Create an empty file.
 
         Raises:
-            OutputError: It cannot be opened.
+            OutputError: The file cannot be opened.
         """
         try:
             self._file = _open_text(self.path)
@@ -91,7 +92,7 @@ class LinesFile:
             raise _cannot_write(self.path, error) from error
 
     def add(self, text: str) -> None:
-        """Append a row as JSON text without line breaks. Never raises; see `error`."""
+        """Append a row as JSON text without line breaks. Never raises: a failure is stored in `error`."""
         if self._file is None or self.error is not None:
             return
         try:
@@ -101,7 +102,7 @@ class LinesFile:
             self.error = _cannot_write(self.path, error)
 
     def close(self) -> None:
-        """No row will follow."""
+        """Close the file."""
         if self._file is not None:
             try:
                 self._file.close()
@@ -110,13 +111,13 @@ class LinesFile:
 
 
 def write_results(path: Path, parts: Sequence[Results]) -> Sequence[Path]:
-    """Write a result file, in the format of its suffix, whole or not at all.
+    """Write a result file atomically, in the format of its suffix.
 
     Returns:
-        The files that were written: `path`, or what stands for it beside it.
+        The files that were written: `path`, or the files beside it that the format consists of.
 
     Raises:
-        OutputError: It cannot be written; what stood there before still does.
+        OutputError: The file cannot be written; a previous file is unchanged.
     """
     suffix = output_suffix(path)
     if suffix in FORMATS:
@@ -132,10 +133,10 @@ def write_results(path: Path, parts: Sequence[Results]) -> Sequence[Path]:
 
 
 def write_whole(path: Path, chunks: Iterable[str]) -> None:
-    """Write a text file whole or not at all.
+    """Write a text file atomically.
 
     Raises:
-        OutputError: It cannot be written; what stood there before still does.
+        OutputError: The file cannot be written; a previous file is unchanged.
     """
 
     def write(temporary: Path) -> None:
@@ -146,26 +147,26 @@ def write_whole(path: Path, chunks: Iterable[str]) -> None:
 
 
 def _write_file(path: Path, write: Callable[[Path], None]) -> None:
-    """Have a file written under another name first, which is its own when it is whole.
+    """Write a file under a temporary name and rename it when it is complete.
 
     Raises:
-        OutputError: It cannot be written; what stood there before still does.
+        OutputError: The file cannot be written; a previous file is unchanged.
     """
     try:
-        target = Path(os.path.realpath(path))  # a link stays one
-        if target.exists() and not target.is_file():  # a pipe or a device is no file to be replaced
+        target = Path(os.path.realpath(path))  # a link is kept
+        if target.exists() and not target.is_file():  # a pipe or device must not be replaced
             write(target)
             return
         handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{path.name}.")
         try:
             os.close(handle)
             write(Path(name))
-            # mkstemp makes files for one's own eyes; results get the rights of any new file.
+            # mkstemp creates private files; results get the permissions of any new file.
             Path(name).chmod(0o666 & ~_umask())
             Path(name).replace(target)
         finally:
             Path(name).unlink(missing_ok=True)
-    except OutputError as error:  # rows cannot be read
+    except OutputError as error:  # rows of the store cannot be read
         raise OutputError(f"-o {path}: {error}") from error
     except OSError as error:
         raise _cannot_write(path, error) from error
@@ -231,22 +232,22 @@ FORMATS: Mapping[str, Callable[[Sequence[Results]], Iterator[str]]] = {
     _JUNIT: _junit,
     _DATASETTE: _datasette,
 }
-"""What makes the text of a document, by the end of its name."""
+"""The function that yields the text of a document, by suffix."""
 
 
 def _nothing_missing() -> None:
-    """It needs no package that may be missing."""
+    """Return None: no optional package is needed."""
 
 
 @attrs.frozen
 class BinaryFormat:
-    """A kind of result file that is no text."""
+    """A format of result files that are not text."""
 
     files: Callable[[Path, Sequence[Results]], Mapping[Path, Callable[[Path], None]]]
-    """Gives what `-o` of a path makes: the files by their names, each with what writes it to the name that it
-    is given, where an empty file stands. May raise OutputError, and OSError, as may those."""
+    """Returns the files of `-o PATH` by name, each with a function that writes it to the path that it is
+    given, where an empty file exists. It and these functions may raise OutputError and OSError."""
     check: Callable[[], str | None] = _nothing_missing
-    """Gives what is missing here that it needs, and how to get it; asked before anything is paid for."""
+    """Returns what is missing and how to install it; called before any call costs money."""
 
     @classmethod
     def of_one(
@@ -254,11 +255,11 @@ class BinaryFormat:
         write: Callable[[Path, Sequence[Results]], None],
         check: Callable[[], str | None] = _nothing_missing,
     ) -> "BinaryFormat":
-        """That of a single file, which bears the name that was asked for.
+        """Return the format of a single file, which has the requested name.
 
         Args:
-            write: Writes it to the path that it is given, where an empty file stands.
-            check: See there.
+            write: Writes the file to the path that it is given, where an empty file exists.
+            check: Returns what is missing and how to install it.
         """
         return cls(lambda path, parts: {path: lambda temporary: write(temporary, parts)}, check)
 
@@ -287,11 +288,11 @@ FORMATS_BINARY: Mapping[str, BinaryFormat] = {
     ".eval": BinaryFormat(_inspect_logs),
     ".parquet": BinaryFormat.of_one(_parquet, _missing_for_parquet),
 }
-"""What writes a file that is no text, by the end of its name."""
+"""The formats that are not text, by suffix."""
 
 
 def _open_text(path: Path) -> IO[str]:
-    # Lone surrogates, which JSON replies may hold, become the escapes that JSON has for them.
+    # Lone surrogates, which JSON replies may contain, are written as JSON escapes.
     return path.open("w", encoding="utf-8", errors="backslashreplace", newline="\n")
 
 

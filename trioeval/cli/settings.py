@@ -1,4 +1,4 @@
-"""Flags, with what suite and environment say where they are not given. Looks at no files, but follows links.
+"""The settings of a run, from flags, suite and environment. Reads no files, but follows links.
 
 A flag wins over the suite's `commandLineOptions`, those over its `evaluateOptions`, and those over the
 environment.
@@ -14,13 +14,13 @@ from trioeval.agent.model import AgentSettings
 from trioeval.cli.environment import EnvironmentSettings
 from trioeval.cli.flags import (
     NOT_PROVIDED,
-    BeginFlags,
-    KeepFlags,
     LimitFlags,
     OutputFlags,
     RowFlags,
     RunFlags,
-    WhatFlags,
+    StartFlags,
+    StorageFlags,
+    SuiteFlags,
 )
 from trioeval.columns.model import ColumnsSettings
 from trioeval.documents.structure import camel
@@ -37,20 +37,20 @@ from trioeval.suite.filters import (
 from trioeval.suite.model import MOST_ROWS, BudgetSettings, Suite, Test
 
 T = TypeVar("T")
-F = TypeVar("F", WhatFlags, RowFlags, LimitFlags, KeepFlags, BeginFlags, OutputFlags)
+F = TypeVar("F", SuiteFlags, RowFlags, LimitFlags, StorageFlags, StartFlags, OutputFlags)
 
 _OWN = frozenset({"env_file", "extension", "var"})
-"""Options that the suite makes use of, whatever flags add to them."""
+"""Options that the suite itself uses; flags only add to them."""
 _RESULTS = frozenset({"filter_errors_only", "filter_failing", "filter_failing_only"})
-"""Those that name result files."""
+"""Options that name result files."""
 
 
-def settle(suite: Suite, given: RunFlags) -> RunFlags:
-    """The flags of a run: those that are given, and what its suite says otherwise.
+def resolve_settings(suite: Suite, given: RunFlags) -> RunFlags:
+    """Return the flags of a run: those that are given, and otherwise the options of its suite.
 
-    What stays None is as usual.
+    Flags that remain None have their default.
     """
-    said = _said(suite, given)
+    said = _suite_options(suite, given)
     flags = RunFlags(
         what=_over(given.what, said),
         rows=_over(given.rows, said),
@@ -60,7 +60,7 @@ def settle(suite: Suite, given: RunFlags) -> RunFlags:
         output=_over(given.output, said),
     )
     output = flags.output
-    # Whose lines come in place of it; other suites have none.
+    # Only these suites have lines to show instead of the progress.
     lines = output.verbose and (bool(_question_tasks(suite)) or _has_agents(suite))
     shown = suite.evaluate_options.show_progress_bar and not lines
     asked = output.progress_mode is not None or first(output.progress, shown)
@@ -72,8 +72,8 @@ def settle(suite: Suite, given: RunFlags) -> RunFlags:
     return attrs.evolve(flags, output=settled)
 
 
-def _said(suite: Suite, given: RunFlags) -> Mapping[str, Any]:
-    """What a suite says where flags do not, by the names of flags."""
+def _suite_options(suite: Suite, given: RunFlags) -> Mapping[str, Any]:
+    """Return the options of a suite for flags that are not given, by the names of flags."""
     options = suite.command_line_options
     plain = attrs.asdict(options, recurse=False)
     said = {name: one for name, one in plain.items() if one not in (None, ()) and name not in _OWN}
@@ -94,7 +94,7 @@ def _said(suite: Suite, given: RunFlags) -> Mapping[str, Any]:
 
 
 def _over(flags: F, said: Mapping[str, Any]) -> F:
-    """A group of flags, with what is said in place of those that are not given."""
+    """Return a group of flags in which options replace flags that are not given."""
     missing = [
         one.name for one in attrs.fields(type(flags)) if getattr(flags, one.name) == one.default
     ]
@@ -102,18 +102,18 @@ def _over(flags: F, said: Mapping[str, Any]) -> F:
 
 
 def runs_one_by_one(suite: Suite, flags: RunFlags, environment: EnvironmentSettings) -> bool:
-    """Whether steps run one after another: a delay that the suite does not give its lanes says so."""
+    """Return whether steps run one after another, because of a delay that is not one of the suite's lanes."""
     of_lanes = suite.evaluate_options.delay
     delay = first(flags.limits.delay, (None if of_lanes else environment.delay_ms) or 0.0)
     return suite.evaluate_options.serialize == "all" and delay > 0
 
 
-def said_in_vain(suite: Suite, flags: RunFlags) -> tuple[str, ...]:
-    """What is asked for and not given, as warnings.
+def unused_option_warnings(suite: Suite, flags: RunFlags) -> tuple[str, ...]:
+    """Return warnings about options and flags that have no effect.
 
     Args:
-        suite: Whose `commandLineOptions` ask.
-        flags: Which ask as well; those that are never given are refused elsewhere.
+        suite: The suite with its `commandLineOptions`.
+        flags: The flags; unsupported ones are refused elsewhere.
     """
     said = suite.command_line_options
     asked = {"share": said.share, "generateSuggestions": said.generate_suggestions}
@@ -122,21 +122,21 @@ def said_in_vain(suite: Suite, flags: RunFlags) -> tuple[str, ...]:
         "generateSuggestions": NOT_PROVIDED["--suggest-prompts"],
     }
     never = (f"commandLineOptions.{name}: {why[name]}" for name, wish in asked.items() if wish)
-    return (*never, *_in_vain_for_questions(suite, flags.what))
+    return (*never, *_unused_for_questions(suite, flags.what))
 
 
-_AS_THEY_STAND = "they are asked as their file has them"
+_SENT_UNCHANGED = "they are sent as their file has them"
 _NOT_FOR_QUESTIONS = {
-    "var": _AS_THEY_STAND,
-    "prompt_prefix": _AS_THEY_STAND,
-    "prompt_suffix": _AS_THEY_STAND,
-    "grader": "no model judges their answers",
-    "extension": "hooks are for tests",
+    "var": _SENT_UNCHANGED,
+    "prompt_prefix": _SENT_UNCHANGED,
+    "prompt_suffix": _SENT_UNCHANGED,
+    "grader": "no model grades their answers",
+    "extension": "hooks apply to tests",
 }
-"""Flags and options that tasks of questions have no use for, and why."""
+"""Flags and options without effect on question tasks, with the reason."""
 
 
-def _in_vain_for_questions(suite: Suite, flags: WhatFlags) -> Iterator[str]:
+def _unused_for_questions(suite: Suite, flags: SuiteFlags) -> Iterator[str]:
     tasks = ", ".join(_question_tasks(suite))
     if not tasks:
         return
@@ -144,14 +144,14 @@ def _in_vain_for_questions(suite: Suite, flags: WhatFlags) -> Iterator[str]:
     for name, why in _NOT_FOR_QUESTIONS.items():
         of_flag = getattr(flags, name)
         if of_flag or getattr(said, name):
-            asked = (
+            name_used = (
                 f"--{name.replace('_', '-')}" if of_flag else f"commandLineOptions.{camel(name)}"
             )
-            yield f"{asked}: changes nothing of the questions of {tasks}: {why}"
+            yield f"{name_used}: no effect on the questions of {tasks}: {why}"
 
 
 def _question_tasks(suite: Suite) -> list[str]:
-    """Ids of the tasks that ask questions."""
+    """Return the ids of question tasks."""
     return [task.id for task in suite.tasks if isinstance(task.suite.settings, QuestionSettings)]
 
 
@@ -160,18 +160,18 @@ def _has_agents(suite: Suite) -> bool:
 
 
 def first(flag: T | None, default: T) -> T:
-    """What the flag says, else the default."""
+    """Return the value of a flag, or the default if it is None."""
     return default if flag is None else flag
 
 
 def with_flags(suite: Suite, flags: RunFlags, environment: EnvironmentSettings) -> Suite:
-    """The suite as flags, which `settle` made, and the environment change it.
+    """Return the suite as changed by flags, which `resolve_settings` returned, and the environment.
 
     Raises:
-        UsageError: A flag says nothing that can be used.
+        UsageError: The value of a flag is invalid.
     """
     suite = _with_limits(suite, flags.limits, flags.keep, environment)
-    if not isinstance(suite.settings, QuestionSettings | ColumnsSettings):  # asked as they stand
+    if not isinstance(suite.settings, QuestionSettings | ColumnsSettings):  # sent unchanged
         suite = _with_default_test(suite, flags.what)
     tags = dict(read_pair(text, "--tag") for text in flags.what.tag)
     said = suite.command_line_options
@@ -185,14 +185,14 @@ def with_flags(suite: Suite, flags: RunFlags, environment: EnvironmentSettings) 
             for task in suite.tasks
         ),
     )
-    # A dataset has no tests to choose from, and names its providers by their places.
+    # A dataset has no tests to filter, and refers to its providers by position.
     return (
         suite if isinstance(suite.settings, ColumnsSettings) else _with_columns(suite, flags.rows)
     )
 
 
 def _with_limits(
-    suite: Suite, flags: LimitFlags, keep: KeepFlags, environment: EnvironmentSettings
+    suite: Suite, flags: LimitFlags, keep: StorageFlags, environment: EnvironmentSettings
 ) -> Suite:
     options = suite.evaluate_options
     timeout = first(_milliseconds(flags.timeout), first(options.timeout_ms, environment.timeout_ms))
@@ -228,7 +228,7 @@ def _budget(budget: BudgetSettings | None, flags: LimitFlags) -> BudgetSettings 
     return budget if changed == said else changed
 
 
-def _with_default_test(suite: Suite, flags: WhatFlags) -> Suite:
+def _with_default_test(suite: Suite, flags: SuiteFlags) -> Suite:
     default = suite.default_test or Test()
     given = dict(read_pair(text, "--var") for text in flags.var)
     options = default.options
@@ -254,10 +254,10 @@ def _with_columns(suite: Suite, flags: RowFlags) -> Suite:
 
 
 def filters_of(suite: Suite, flags: RowFlags) -> Filters:
-    """Which tests are run, but for those of earlier results.
+    """Return the filters of tests, except those that read result files.
 
     Raises:
-        UsageError: A filter says nothing that can be used.
+        UsageError: The value of a filter is invalid.
     """
     pattern = flags.filter_pattern
     within = first(flags.filter_range, suite.evaluate_options.filter_range)
@@ -273,7 +273,7 @@ def filters_of(suite: Suite, flags: RowFlags) -> Filters:
 
 @attrs.frozen
 class EarlierFile:
-    """A result file whose rows say which tests are run."""
+    """A result file whose rows select tests."""
 
     path: Path
     failures: bool
@@ -281,7 +281,7 @@ class EarlierFile:
 
 
 def earlier_files(flags: RowFlags) -> tuple[EarlierFile, ...]:
-    """The result files that filters name; a test that one of them wants is run."""
+    """Return the result files that filters name; a test that one of them selects is run."""
     named = (
         (flags.filter_failing, True, True),
         (flags.filter_failing_only, True, False),

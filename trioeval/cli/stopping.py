@@ -1,5 +1,5 @@
-# Apart from `cli.run.execution`: what is remembered of an early end is also asked when it is explained.
-"""What ends a run before all of its rows were run, by whose wish, and what is remembered of it."""
+# Apart from `cli.run.execution`: the exit status also needs the reasons of an early end.
+"""The early end of a run: who requested it, and why rows did not run."""
 
 import signal
 
@@ -14,54 +14,54 @@ from trioeval.run import Row
 
 
 @attrs.define
-class Stopping:
-    """Takes all that may end a run early; each of them may come at any time, and again."""
+class StopRequests:
+    """Receives every request to end a run early; each may arrive at any time, and repeatedly."""
 
     event: trio.Event = attrs.field(factory=trio.Event)
-    """Set when no more rows are started."""
+    """Set when no more rows are to start."""
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
-    """Around the run; cancelled when nobody waits for the rows under way."""
+    """The scope of the run, cancelled when running rows are not to finish."""
     signals: list[signal.Signals] = attrs.field(factory=list)
     steered: bool = False
-    """Whether who watches the run has stopped it."""
+    """True if a viewer has stopped the run."""
     cuts: set[Cut | None] = attrs.field(factory=set)
-    """What kept rows from running to their end; None of those that nothing did."""
+    """The reasons why rows did not run to their end; None for rows that did."""
     failed_fast: dict[str | None, None] = attrs.field(factory=dict)
-    """The tasks of questions whose own failure kept questions from being started."""
+    """The question tasks that stopped starting questions after a failure."""
 
     def stop(self) -> None:
-        """Start no more rows; why is told elsewhere."""
+        """Start no more rows. The caller reports the reason."""
         self.event.set()
 
     def interrupt(self, number: signal.Signals) -> None:
-        """The first signal lets what runs finish, the second cancels it; more change nothing."""
+        """Handle a signal: the first one lets running rows finish, the second one cancels them."""
         self.signals.append(number)
         if len(self.signals) == 1:
             self.event.set()
-            say("stopping: rows under way may finish; interrupt again to cancel them")
+            say("stopping: running rows may finish; interrupt again to cancel them")
         else:
             self.scope.cancel(f"second signal: {number.name}")
 
     def stop_from_outside(self, process: int | None) -> None:
-        """Who watches the run asks for it, from the process of this number if that is known."""
+        """Start no more rows because a viewer asks for it, from the process of this id if it is known."""
         if not self.steered:
             self.steered = True
             named = "" if process is None else f" (process {process})"
-            say(f"stopping, as who watches the run has asked{named}: rows under way may finish")
+            say(f"stopping at the request of a viewer{named}: running rows may finish")
         self.event.set()
 
     def cancel_from_outside(self, process: int | None) -> None:
-        """Likewise, and does not wait for rows under way."""
+        """Cancel the run because a viewer asks for it."""
         self.stop_from_outside(process)
-        self.scope.cancel("who watches the run has asked")
+        self.scope.cancel("a viewer has asked")
 
-    def cannot_keep(self, error: StoreError) -> None:
-        """The store fails: pay for nothing more that cannot be kept."""
-        say(f"{error}\nstopping: rows under way may finish")
+    def store_failed(self, error: StoreError) -> None:
+        """Start no more rows because the store has failed and could not record them."""
+        say(f"{error}\nstopping: running rows may finish")
         self.event.set()
 
     def take(self, row: Row) -> None:
-        """Remember what cut a row, if anything did."""
+        """Record why a row did not run to its end."""
         if (found := question_of(row)) is not None and found.outcome == "skipped":
             self.failed_fast[row.task] = None
         else:

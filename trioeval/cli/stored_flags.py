@@ -1,8 +1,8 @@
-"""The flags that a run was begun with, as JSON in the store, and what flags it goes on with. Pure.
+"""The flags that a run was started with, as JSON in the store, and the flags of its continuation. Pure.
 
-What decides which rows there are is asked for once, when a run begins; whoever goes on with it may say it
-again, but not say something else. What only decides how it goes may be another thing each time, and is of
-that time alone: whoever says nothing goes by the beginning.
+Flags that decide which rows a run has are fixed when it starts; a continuation may repeat them but not
+change them. Flags that only decide how it runs may change with each continuation and hold for that
+execution; without them those of the start apply.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,35 +12,35 @@ from typing import Any
 import attrs
 import cattrs
 
-from trioeval.cli.flags import KeepFlags, LimitFlags, OutputFlags, RowFlags, RunFlags, WhatFlags
+from trioeval.cli.flags import LimitFlags, OutputFlags, RowFlags, RunFlags, StorageFlags, SuiteFlags
 from trioeval.errors import UsageError
 
 _SAME = ("what", "rows", "limits")
-"""Groups of which some flags decide which rows there are."""
+"""Groups with flags that decide which rows a run has."""
 _FREE = {"env_file", *(field.name for field in attrs.fields(LimitFlags))} - {"repeat"}
-"""Flags of these groups that may be said anew."""
+"""Flags of these groups that a continuation may change."""
 _ONE_RUN = ("record", "tag")
-"""Flags of which one half of a run would know nothing."""
+"""Flags that would only apply to a part of the run."""
 _KEEP = ("durability", "cache", "refresh")
 _OUTPUT = ("table", "table_cell_max_length", "progress", "fail_exit_code")
-"""Flags of the other groups that are kept: the rest names files, or is of one execution."""
+"""Flags of the other groups that are stored: the rest names files, or is about one execution."""
 
 
 @attrs.frozen(kw_only=True)
 class StoredFlags(RunFlags):
-    """What a run was begun with."""
+    """The flags that a run was started with."""
 
     directory: Path
-    """The working directory, which relative paths are relative to."""
+    """The working directory, which is the base of relative paths."""
     suite: Path | None = None
-    """The suite file, as it was named."""
+    """The suite file as the command line named it."""
     outputs: tuple[Path, ...] = ()
-    """Result files, wherever they were named; absolute."""
+    """Absolute paths of result files, from flags or the suite."""
     settings: Mapping[str, str] = attrs.field(factory=dict)
-    """Of each task, `settings_digest`."""
+    """The settings digest of each task."""
 
     def json(self) -> dict[str, Any]:
-        """All of it that is not as it would be anyway.
+        """Return the flags that differ from their defaults.
 
         Example:
             >>> StoredFlags(directory=Path("/d"), suite=Path("s.json")).json()
@@ -51,29 +51,32 @@ class StoredFlags(RunFlags):
 
     @classmethod
     def read(cls, found: Mapping[str, Any], run: str) -> "StoredFlags":
-        """What `json` made.
+        """Return the flags that `json` wrote.
 
         Raises:
-            UsageError: Another version made it, or it is no run of a suite.
+            UsageError: They were written by another version, or the run is not one of a suite.
         """
         try:
             return _CONVERTER.structure(found, cls)
         except cattrs.BaseValidationError:
             msg = (
-                f"{run} does not say how it was begun: it was imported, or written by another version; "
+                f"{run} cannot be continued: it was imported, or stored by another version; "
                 "run its suite again"
             )
             raise UsageError(msg) from None
 
     def with_flags(self, given: RunFlags) -> RunFlags:
-        """What the run goes on with.
+        """Return the flags of a continuation.
+
+        Args:
+            given: The flags of its command line.
 
         Raises:
-            UsageError: Something is given that would make it another run; all of that is named.
+            UsageError: Some flags would change the rows of the run; all of them are named.
         """
         wrong = [*self._differences(given)]
         wrong += [
-            f"{_flag(name)} is of a whole run: it cannot be given for the rest of one"
+            f"{_flag(name)} applies to a whole run and cannot be used to continue one"
             for name in _ONE_RUN
             if getattr(given.what, name)
         ]
@@ -87,13 +90,13 @@ class StoredFlags(RunFlags):
             ),
             rows=self.rows,
             limits=attrs.evolve(self.limits, **dict(_given(given.limits))),
-            keep=attrs.evolve(given.keep, **self._keeping(given.keep)),
+            keep=attrs.evolve(given.keep, **self._storage_flags(given.keep)),
             output=attrs.evolve(self.output, **{**dict(_given(given.output)), "output": outputs}),
         )
 
-    def _keeping(self, given: KeepFlags) -> dict[str, Any]:
+    def _storage_flags(self, given: StorageFlags) -> dict[str, Any]:
         before = self.keep
-        # Of these two one may exclude the other: whoever says one of them means both.
+        # One of these two may exclude the other, so both are replaced if one is given.
         source = before if given.cache is None and not given.refresh else given
         return {
             "durability": given.durability or before.durability,
@@ -107,14 +110,14 @@ class StoredFlags(RunFlags):
             for name, value in _given(getattr(given, group)):
                 if name in _FREE or name in _ONE_RUN or value == before.get(name):
                     continue
-                begun = f"with {_said(name, before[name])}" if name in before else "without"
-                yield f"{_said(name, value)}: the run was begun {begun}"
+                start = f"with {_typed(name, before[name])}" if name in before else "without"
+                yield f"{_typed(name, value)}: the run was started {start}"
 
 
 def stored_flags(
     suite: Path | None, flags: RunFlags, outputs: Sequence[Path], settings: Mapping[str, str]
 ) -> StoredFlags:
-    """The flags of a run that begins here."""
+    """Return the flags to store with a run that starts here."""
     here, keep, output = Path.cwd(), flags.keep, flags.output
     return StoredFlags(
         directory=here,
@@ -122,7 +125,7 @@ def stored_flags(
         what=flags.what,
         rows=flags.rows,
         limits=flags.limits,
-        keep=KeepFlags(**{name: getattr(keep, name) for name in _KEEP}),
+        keep=StorageFlags(**{name: getattr(keep, name) for name in _KEEP}),
         output=OutputFlags(**{name: getattr(output, name) for name in _OUTPUT}),
         outputs=tuple(here / path for path in outputs),
         settings=settings,
@@ -130,17 +133,17 @@ def stored_flags(
 
 
 def _given(
-    flags: WhatFlags | RowFlags | LimitFlags | KeepFlags | OutputFlags,
+    flags: SuiteFlags | RowFlags | LimitFlags | StorageFlags | OutputFlags,
 ) -> Iterator[tuple[str, Any]]:
-    """The flags of a group that are not as they would be anyway, by name."""
+    """Yield the flags of a group that differ from their defaults, by name."""
     for field in attrs.fields(type(flags)):
         value = getattr(flags, field.name)
         if value != field.default:
             yield field.name, value
 
 
-def _said(name: str, value: Any) -> str:
-    """A flag as it is typed."""
+def _typed(name: str, value: Any) -> str:
+    """Return a flag as it is typed."""
     values = value if isinstance(value, tuple) else () if value is True else (value,)
     return " ".join([_flag(name), *map(str, values)])
 

@@ -1,4 +1,4 @@
-"""Results of a run that is in the store, and how it is named on a command line."""
+"""Results of stored runs."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,16 +22,16 @@ from trioeval.store import DatasetFacts, NeverBegan, Reader, RunFacts, read_stor
 
 @contextmanager
 def open_runs(db: Path | None, environment: EnvironmentSettings) -> Iterator[Reader]:
-    """Open the database of runs to read in it, for as long as the block.
+    """Open the database of runs for reading while the block runs.
 
     Raises:
-        UsageError: There is none.
+        UsageError: The database does not exist.
         StoreError: It cannot be read.
     """
     path = database_path(db, environment)
     if not path.exists():
         raise UsageError(
-            f"{path}: there is no database of runs here: no run has begun; --db PATH names another one"
+            f"{path}: no database of runs: no suite has been run here; --db PATH names another database"
         )
     with read_store(path) as reader:
         yield reader
@@ -40,7 +40,7 @@ def open_runs(db: Path | None, environment: EnvironmentSettings) -> Iterator[Rea
 def results_of(
     reader: Reader, facts: RunFacts, environment: EnvironmentSettings
 ) -> Sequence[Results]:
-    """What files are made of, for each task of a run. Looks at each row once, for the totals."""
+    """Return the results of each task of a run, for result files. Reads each row once, for the totals."""
     info = RunInfo(
         utc_exported=utc(datetime.now(UTC)),
         duration_ms=facts.duration_ms,
@@ -58,20 +58,20 @@ def results_of(
 
 
 def datasets_of(reader: Reader, facts: RunFacts) -> Sequence[DatasetResult]:
-    """How the datasets of a run ended, as far as that is known.
+    """Return the results of the datasets of a run that have ended.
 
     Raises:
-        StoreError: What is there is damaged.
+        StoreError: The stored data are damaged.
     """
     found = (dataset_of(reader, facts, one) for one in reader.datasets(facts).values())
     return [dataset for dataset in found if dataset is not None]
 
 
 def dataset_of(reader: Reader, facts: RunFacts, stored: DatasetFacts) -> DatasetResult | None:
-    """How a dataset of a run ended; None while nobody knows.
+    """Return the result of a dataset; None if it has not ended.
 
     Raises:
-        StoreError: What is there is damaged.
+        StoreError: The stored data are damaged.
     """
     if stored.result is None:
         return None
@@ -79,7 +79,7 @@ def dataset_of(reader: Reader, facts: RunFacts, stored: DatasetFacts) -> Dataset
         return read_dataset(stored.result)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise StoreError(
-            f"{reader.path}: how dataset {stored.task} of {facts.id} ended cannot be read ({error}); "
+            f"{reader.path}: the result of dataset {stored.task} of {facts.id} cannot be read ({error}); "
             "the store may be damaged"
         ) from error
 
@@ -89,6 +89,9 @@ def _results(
 ) -> Results:
     def records(prompt_idx: int | None) -> Iterator[Mapping[str, Any]]:
         return reader.records(facts, head.task, prompt_idx)
+
+    def numbered(prompt_idx: int | None) -> Iterator[tuple[int, Mapping[str, Any]]]:
+        return reader.numbered(facts, head.task, prompt_idx)
 
     def tests() -> Iterator[Any]:
         return reader.tests(facts, head.task)
@@ -101,6 +104,7 @@ def _results(
         totals=totals,
         info=info,
         records=records,
+        numbered=numbered,
         tests=tests,
         dataset=dataset,
         never_began=[range_json(one.rows, one.outcome, one.error) for one in never_began],
@@ -108,13 +112,13 @@ def _results(
 
 
 def add_never_began(totals: Totals, several: Iterable[NeverBegan]) -> None:
-    """Count rows that never began, and have no records."""
+    """Count rows that were not run and have no records."""
     for one in several:
         totals.add_not_run(one.outcome, one.columns, one.question)
 
 
 def totals_of(records: Iterator[Mapping[str, Any]], head: Head, derived: Any) -> Totals:
-    """The totals of a task, with the metrics that were derived when it ended."""
+    """Return the totals of a task, with the metrics that were derived when it ended."""
     totals = Totals.of(head.columns, cluster=head.cluster)
     for record in records:
         totals.add(RowRecord.of(record))
@@ -126,7 +130,7 @@ def totals_of(records: Iterator[Mapping[str, Any]], head: Head, derived: Any) ->
 
 
 def counted(facts: RunFacts) -> Totals:
-    """How the rows of a run ended, without looking at them. To be counted, and nothing else."""
+    """Return the numbers of rows of a run by status, without reading them. Other totals are missing."""
     column = ColumnTotals()
     column.statuses.update(
         {
@@ -141,7 +145,7 @@ def counted(facts: RunFacts) -> Totals:
 
 
 def write_stored(outputs: Sequence[Path], results: Sequence[Results]) -> Sequence[OutputError]:
-    """Write result files of a run that is in the store; why some could not be written."""
+    """Write result files of a stored run, and return the errors of those that could not be written."""
     lines = [_write_lines(path, results) for path in outputs if output_suffix(path) == LINES]
     unwritten = [error for error in lines if error is not None]
     return [*unwritten, *write_documents(outputs, results)]

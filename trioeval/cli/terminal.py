@@ -1,7 +1,7 @@
-"""Printing that outlives its reader: results and exit code are worth more than their picture.
+"""Printing that survives the loss of its reader: results and exit code matter more than their display.
 
-All that the program prints goes through here, and all of it is made harmless here, from every source: nothing
-gets to a terminal but text, and the colours of tables. Callers need not know which texts are foreign.
+The program prints only through this module, which makes all text harmless: a terminal receives nothing but
+text and the colours of tables. Callers need not know which texts are foreign.
 """
 
 import enum
@@ -22,38 +22,38 @@ if TYPE_CHECKING:
 
 
 class Exit(enum.IntEnum):
-    """What the process tells its caller; the last line on stderr says why."""
+    """The exit code of the process; the last line on stderr gives the reason."""
 
     OK = 0
     """Every row passed."""
     FAULT = 1
-    """A result could not be written, or trioeval itself is at fault."""
+    """A result could not be written, or trioeval has a bug."""
     USAGE = 2
-    """The suite or the command line is wrong; nothing was called."""
+    """The suite or the command line is wrong; no provider was called."""
     FAILED = 100
-    """Some rows failed, ended as errors or have no verdict."""
+    """Some rows failed, ended in an error or have no verdict."""
     SIGNAL = 128
-    """Ended by a signal; its number is added: 130 for SIGINT, 143 for SIGTERM."""
+    """Ended by a signal, whose number is added: 130 for SIGINT, 143 for SIGTERM."""
 
 
 FILE_WIDTH = 120
-"""Characters of tables that do not go to a terminal, which has a width of its own."""
+"""The width of tables that are not written to a terminal."""
 
 
-def take_all_characters(stream: TextIO | None) -> None:
-    """Let a stream write others in place of characters that its encoding has not, as stderr always does.
+def replace_unencodable(stream: TextIO | None) -> None:
+    """Let a stream replace characters that its encoding lacks, as stderr always does.
 
-    Half of a surrogate pair, which UTF-8 has not, becomes its escape; what another encoding has not is told
-    by a question mark, which leaves tables as wide as they were.
+    A lone surrogate, which UTF-8 lacks, becomes an escape. Characters that another encoding lacks become
+    question marks, so that tables keep their width.
     """
-    # Where the locale is C it is another way that fails: it writes bytes of file names alone.
+    # In the C locale the error handler is surrogateescape, which also fails for other characters.
     if isinstance(stream, io.TextIOWrapper) and stream.errors in {"strict", "surrogateescape"}:
         stream.reconfigure(errors="backslashreplace" if _is_utf(stream) else "replace")
 
 
 def say(line: object) -> None:
-    """Print a line on stderr; where nobody can read it, nothing happens."""
-    if sys.stderr is None:  # it was closed before the program began; stdout is not in its place
+    """Print a line on stderr; without a reader it is dropped."""
+    if sys.stderr is None:  # closed before the program started; stdout is not a substitute
         return
     try:
         print(_harmless(line), file=sys.stderr, flush=True)
@@ -62,10 +62,10 @@ def say(line: object) -> None:
 
 
 def show(line: object) -> bool:
-    """Print a line of the results on stdout. A reader who has gone is no error.
+    """Print a line of the results on stdout. A closed pipe is not an error.
 
     Returns:
-        Whether there was one.
+        Whether the line was written.
 
     Raises:
         OutputError: It cannot be written for another reason, such as a full disk.
@@ -79,7 +79,7 @@ def show(line: object) -> bool:
 
 
 async def show_in_time(line: object) -> bool:
-    """As `show`, but a reader who is slow is waited for by Trio, so that it can be cancelled. A checkpoint.
+    """Print a line like `show`, but wait for a slow reader in Trio, which is a checkpoint.
 
     Raises:
         OutputError: It cannot be written.
@@ -95,9 +95,9 @@ async def show_in_time(line: object) -> bool:
         while left:
             try:
                 await trio.lowlevel.wait_writable(number)
-            except PermissionError:  # a file, which never makes anybody wait
+            except PermissionError:  # a file, which is always writable
                 await trio.lowlevel.checkpoint()
-            left = left[os.write(number, left[: select.PIPE_BUF]) :]  # so much there is room for
+            left = left[os.write(number, left[: select.PIPE_BUF]) :]  # what fits for sure
     except (OSError, ValueError) as error:
         _give_up(sys.stdout, error)
         return False
@@ -105,7 +105,7 @@ async def show_in_time(line: object) -> bool:
 
 
 def has_reader(stream: TextIO) -> bool:
-    """Whether what is written there may still be read; only of a pipe it is known that nobody does."""
+    """Return whether a stream may still have a reader; only a pipe is known to have none."""
     number = _number_of(stream)
     if number is None:
         return True
@@ -115,7 +115,7 @@ def has_reader(stream: TextIO) -> bool:
 
 
 def pour(chunks: Iterable[str]) -> None:
-    """Write text on stdout, piece by piece; errors are those of `show`.
+    """Write text to stdout in chunks; errors are those of `show`.
 
     Raises:
         OutputError: It cannot be written.
@@ -129,7 +129,7 @@ def pour(chunks: Iterable[str]) -> None:
 
 @contextmanager
 def printing() -> Iterator[None]:
-    """Report failed writes of a library that prints on stdout, as `show` does.
+    """Report failed writes of a library that prints to stdout, as `show` does.
 
     Raises:
         OutputError: It cannot be written.
@@ -146,9 +146,9 @@ def draw(picture: "RenderableType", stream: TextIO | None) -> None:
     """Draw a table on stdout or stderr; errors are those of `show` and `say`.
 
     Raises:
-        OutputError: It was for stdout, and cannot be written.
+        OutputError: It cannot be written to stdout.
     """
-    if stream is None:  # rich would draw it on stdout
+    if stream is None:  # rich would use stdout
         return
     try:
         with _of_equal_width(stream):
@@ -163,7 +163,7 @@ def draw(picture: "RenderableType", stream: TextIO | None) -> None:
 
 @contextmanager
 def _of_equal_width(stream: TextIO) -> Iterator[None]:
-    """Let what takes the place of a character be no wider, as stderr has it: tables keep their lines."""
+    """Keep replacement characters the same width, so that tables on stderr stay aligned."""
     errors = getattr(stream, "errors", None)
     if errors != "backslashreplace" or _is_utf(stream) or not hasattr(stream, "reconfigure"):
         yield
@@ -192,7 +192,7 @@ def open_console(stream: TextIO | None) -> "Console":
                 yield Segment(text if control else _harmless(text), style, control)
 
         def on_broken_pipe(self) -> None:
-            raise BrokenPipeError  # to be dealt with here, not by leaving the process
+            raise BrokenPipeError  # handled here, instead of ending the process
 
     wide = None if stream is not None and stream.isatty() else FILE_WIDTH
     return PlainConsole(file=stream, width=wide)
@@ -208,7 +208,7 @@ def _harmless(line: object) -> str:
 
 
 def _number_of(stream: TextIO | None) -> int | None:
-    """The descriptor of a stream; None if it is no file, or was closed before the program began."""
+    """Return the descriptor of a stream; None if it has none, or was closed before the program started."""
     try:
         return None if stream is None else stream.fileno()
     except (OSError, ValueError):
@@ -223,7 +223,7 @@ def _give_up(stream: TextIO, error: Exception) -> None:
 
 
 def _silence(stream: TextIO | None) -> None:
-    # What is still in the buffer, and all that follows, goes nowhere instead of failing again.
+    # Discard the buffer and all further output, instead of failing again.
     if stream is None or stream.closed:
         return
     nowhere = os.open(os.devnull, os.O_WRONLY)

@@ -1,4 +1,4 @@
-"""What is counted of a dataset while it is built, and the result that comes of it."""
+"""The counts and costs of a dataset while it is built, from which its result is made."""
 
 from bisect import insort
 from collections import Counter
@@ -8,11 +8,11 @@ import attrs
 
 from trioeval.columns.files import GroupFile
 from trioeval.columns.graph import FINISH, PREPARE, ColumnGraph, MakeJob
-from trioeval.columns.makers.base import Tally
+from trioeval.columns.makers.base import JobCosts
 from trioeval.columns.result import SHOWN_FAILURES, Cause, DroppedRow
 from trioeval.usage import Usage
 
-# What it means for a row that something of it was not made. Pure.
+# Counting of rows that were not made. Pure.
 
 
 _STAGES = {PREPARE: "its processors", FINISH: "its end"}
@@ -20,16 +20,17 @@ _SHOWN = 5  # jobs that a message names
 
 
 def failed_producer(graph: ColumnGraph, row: DroppedRow) -> int | None:
-    """Who failed to make something of a row that is gone; None if that is not why."""
+    """Return the producer whose failure dropped a row; None if the row was dropped for another cause."""
     if row.cause != "failed" or row.column is None:
         return None
     return graph.maker.get(row.column)
 
 
-def behind_processors(graph: ColumnGraph, gone: dict[int, DroppedRow]) -> Sequence[DroppedRow]:
-    """Take out the rows that were dropped when processors before the batch had seen them, or by these.
+def pop_seen_by_processors(graph: ColumnGraph, gone: dict[int, DroppedRow]) -> Sequence[DroppedRow]:
+    """Remove and return the rows that processors of the first stage dropped or had seen.
 
-    They may look at all rows of a group: they see the same ones as the first time.
+    These processors may look at all rows of a group, so they must see the same rows as in the first
+    execution.
     """
     scratch = {
         column for column, place in graph.maker.items() if graph.producers[place].scope == "scratch"
@@ -41,32 +42,32 @@ def behind_processors(graph: ColumnGraph, gone: dict[int, DroppedRow]) -> Sequen
 
 
 def stuck(graph: ColumnGraph, group: int, needed: Sequence[MakeJob]) -> str:
-    """That nothing of a group goes on, although nothing of it is lost."""
-    said = [
+    """Return the message for a group in which no job can start although no job that it needs is lost."""
+    named = [
         (_STAGES.get(job.producer) or f"column {graph.producers[job.producer].name!r}")
         + ("" if job.row is None else f" of row {job.row}")
         for job in needed[:_SHOWN]
     ]
     more = f", and {len(needed) - _SHOWN} more" if len(needed) > _SHOWN else ""
-    shown = ", ".join(said)
-    return f"group {group} waits for what will never be made: {shown}{more}; please report this"
+    shown = ", ".join(named)
+    return f"group {group} waits for jobs that will never end: {shown}{more}; please report this"
 
 
 @attrs.define(eq=False)
-class Spent:
-    """The costs of the columns of one producer, as a `ColumnProfile` has them."""
+class ProducerCosts:
+    """The costs of the columns of one producer, as in `ColumnProfile`."""
 
     calls: int = 0
     recalled: int = 0
-    """Cells that an earlier execution had made."""
+    """Cells that an earlier execution made."""
     failed: int = 0
     """Cells that could not be made."""
     usage: Usage = attrs.field(factory=Usage)
     cost: float | None = None
     seconds: float = 0.0
 
-    def add(self, tally: Tally) -> None:
-        """A job is over, or one round of it."""
+    def add(self, tally: JobCosts) -> None:
+        """Add the costs of a job, or of one round of it."""
         self.calls += tally.calls
         self.seconds += tally.seconds
         if tally.usages:
@@ -76,10 +77,10 @@ class Spent:
 
 
 @attrs.define(eq=False)
-class Account:
-    """The numbers of one dataset."""
+class DatasetCounts:
+    """The counts and costs of one dataset."""
 
-    spent: list[Spent]
+    spent: list[ProducerCosts]
     """By producer."""
     written: int = 0
     groups: int = 0
@@ -88,21 +89,21 @@ class Account:
     partial: set[int] = attrs.field(factory=set)
     early_shutdown: bool = False
     failures: list[DroppedRow] = attrs.field(factory=list)
-    """The first of them by their numbers."""
+    """The dropped rows with the lowest numbers."""
     first_error: str | None = None
 
     def drop(self, row: DroppedRow, producer: int | None) -> None:
-        """A row is gone.
+        """Count a dropped row.
 
         Args:
-            row: It.
-            producer: Who failed to make something of it, if that is the cause.
+            row: The row and the cause.
+            producer: The producer that failed, if a failure is the cause.
         """
         self.dropped[row.cause] += 1
         self.remember(row, producer)
 
     def remember(self, row: DroppedRow, producer: int | None) -> None:
-        """Tell of a row that is gone and counted; as of `drop`."""
+        """List a dropped row without counting it; the arguments are those of `drop`."""
         insort(self.failures, row, key=lambda one: one.row)
         del self.failures[SHOWN_FAILURES:]
         if row.cause == "failed":
@@ -113,19 +114,19 @@ class Account:
                 self.spent[producer].failed += 1
 
     def add_written(self, file: GroupFile) -> None:
-        """A group is written."""
+        """Count a group that was written."""
         self.written += file.count
         self.groups += 1
         if file.count and file.dropped.get("early_shutdown"):
             self.partial.add(file.group)
 
     def add_earlier(self, file: GroupFile) -> None:
-        """A group was written by an earlier execution."""
+        """Count a group that an earlier execution wrote."""
         self.add_written(file)
         for cause, count in file.dropped.items():
-            self.dropped[cause] += count  # type: ignore[index]  # as it was written down
+            self.dropped[cause] += count  # type: ignore[index]  # a cause as it was recorded
 
     def left_out_at_last(self, rows: int) -> None:
-        """So many rows that were written are no more: a processor after generation left them out."""
+        """Count written rows that a processor after generation removed."""
         self.written -= rows
         self.dropped["processor"] += rows

@@ -1,8 +1,8 @@
-# Apart from `columns.progress`: together they exceed 600 lines.
+# Separate from `columns.progress`: together they exceed 600 lines.
 """The values of the open groups: the only place where rows change.
 
-Values are set for one row and some of its columns; a record is never replaced as a whole, so columns that are
-made side by side cannot overwrite each other.
+Values are set for single columns of a row; a record is never replaced as a whole, so columns that are made
+concurrently cannot overwrite each other.
 """
 
 import math
@@ -16,7 +16,7 @@ import attrs
 
 from trioeval.errors import DatasetError
 
-# When so many calls have failed for good that trying the rest is a waste. Pure.
+# When to give up because too many calls have failed permanently. Pure.
 
 
 _WARN_CALLS = 20
@@ -24,8 +24,8 @@ _WARN_RATE = 0.5
 _WARN_REST = 60.0  # seconds
 
 
-class _Last:
-    """The last outcomes, and how many of them were bad."""
+class _OutcomeWindow:
+    """The last outcomes and the number of failures among them."""
 
     def __init__(self, calls: int) -> None:
         self._calls = calls
@@ -33,7 +33,7 @@ class _Last:
         self._bad = 0
 
     def add(self, *, bad: bool) -> float:
-        """Returns the part that was bad; 0 before there are enough."""
+        """Add an outcome and return the share of failures; 0 until the window is full."""
         self._outcomes.append(bad)
         self._bad += bad
         if len(self._outcomes) > self._calls:
@@ -45,8 +45,8 @@ class FailureWindow:
     """The last calls of a dataset.
 
     Args:
-        calls: How many are looked at, ≥ 1. Before there are so many, nothing follows.
-        error_rate: The part of them that failed for good, in (0, 1], from which on it is time to give up.
+        calls: The size of the window, ≥ 1. Nothing happens until it is full.
+        error_rate: The share of permanent failures, in (0, 1], from which on the dataset gives up.
 
     Example:
         >>> window = FailureWindow(2, 0.5)
@@ -55,69 +55,69 @@ class FailureWindow:
     """
 
     def __init__(self, calls: int, error_rate: float) -> None:
-        self._last = _Last(calls)
+        self._last = _OutcomeWindow(calls)
         self._error_rate = error_rate
 
     def add(self, *, failed: bool) -> bool:
-        """A call has ended, well or for good. Refusals for now and mishaps are not to be told.
+        """Add a call that succeeded or failed permanently. Refusals and transient failures are not added.
 
         Returns:
-            Whether it is time to give up.
+            True if it is time to give up.
         """
         return self._last.add(bad=failed) >= self._error_rate
 
 
-class MishapWarning:
-    """Whether to warn of many mishaps: half of the last 20 calls, at most once in 60 seconds."""
+class TransientFailureWarning:
+    """Decides when to warn of transient failures: half of the last 20 calls, at most once in 60 seconds."""
 
     def __init__(self) -> None:
-        self._last = _Last(_WARN_CALLS)
+        self._last = _OutcomeWindow(_WARN_CALLS)
         self._warned_at = -math.inf
 
-    def add(self, *, mishap: bool, now: float) -> bool:
-        """A call has ended at `now` (seconds). Returns whether to warn."""
-        if self._last.add(bad=mishap) < _WARN_RATE or now - self._warned_at < _WARN_REST:
+    def add(self, *, transient: bool, now: float) -> bool:
+        """Add a call that ended at `now` (seconds), and return True if a warning is due."""
+        if self._last.add(bad=transient) < _WARN_RATE or now - self._warned_at < _WARN_REST:
             return False
         self._warned_at = now
         return True
 
 
-# Whose turn it is on a lane: older groups come first, and columns of a group share it by weight. Pure.
+# The order of jobs on a lane: older groups come first, and columns of a group share it by weight. Pure.
 #
 # Start-time fair queueing (Goyal, Vin, Cheng 1996) within each group: a job gets a start tag when it becomes
 # ready, the larger of its column's last finish tag and the group's virtual time, which is the start tag of
 # the job that started last. Its finish tag is 1/weight later. Jobs start in the order of their tags. A
-# column that was idle claims nothing for that time, and one that is alone has the whole lane. Of two columns
-# f and m that have ready jobs all the while, neither is ahead by more than 1/weight_f + 1/weight_m, in jobs
+# column that was idle gets no credit for that time, and a column that is alone gets the whole lane. Of two
+# columns f and m that always have ready jobs, neither is ahead by more than 1/weight_f + 1/weight_m, in jobs
 # per weight.
 #
-# Tags are of one group and not of the lane: else a column that was far ahead in a later group would have to
-# wait for the others when work of it comes up in an older one.
+# Tags belong to a group and not to the lane: otherwise a column that is far ahead in a later group would have
+# to wait for the others when a job of an older group becomes ready.
 
 
 @attrs.define(eq=False)
-class _Group:
+class _GroupTags:
     virtual_time: float = 0.0
     finish_tags: defaultdict[int, float] = attrs.field(factory=lambda: defaultdict(float))
-    """By column: when its last job that has become ready would be over."""
+    """By column, the finish tag of the last job that became ready."""
 
 
-class FairLine:
-    """The ranks of the jobs of one lane."""
+class FairQueue:
+    """A fair queue: the ranks of the jobs of one lane."""
 
     def __init__(self) -> None:
-        self._groups: defaultdict[int, _Group] = defaultdict(_Group)
+        self._groups: defaultdict[int, _GroupTags] = defaultdict(_GroupTags)
 
     def rank(self, column: int, group: int, weight: float = 1.0) -> tuple[float, float]:
-        """Where a job stands that has become ready: lower ranks start first.
+        """Return the rank of a job that has become ready; jobs with lower ranks start first.
 
         Args:
-            column: Whose job it is.
+            column: The column of the job.
             group: Its row group.
             weight: The share of the column, > 0.
 
         Example:
-            >>> line = FairLine()
+            >>> line = FairQueue()
             >>> ranks = [line.rank(column, 7) for column in (0, 0, 0, 1)]
             >>> ranks.sort()
             >>> ranks
@@ -129,50 +129,50 @@ class FairLine:
         return (group, tag)
 
     def started(self, rank: tuple[float, float]) -> None:
-        """The job of this rank has started."""
+        """Note that the job with this rank has started."""
         group, tag = rank
         if state := self._groups.get(int(group)):
             state.virtual_time = max(state.virtual_time, tag)
 
     def close(self, group: int) -> None:
-        """Forget a group: nothing of it will become ready any more."""
+        """Forget a group that has no more jobs."""
         self._groups.pop(group, None)
 
 
 @attrs.define(eq=False)
-class _Row:
+class _BufferedRow:
     values: dict[str, Any] = attrs.field(factory=dict)
     bytes: int = 0
     is_gone: bool = False
 
 
 class Buffer:
-    """The values of open groups, and what they weigh."""
+    """The values of the open groups, and their estimated size."""
 
     def __init__(self) -> None:
-        self._rows: dict[int, _Row] = {}
+        self._rows: dict[int, _BufferedRow] = {}
         self._bytes = 0
 
     @property
     def bytes(self) -> int:
-        """What they weigh in memory, as estimated: texts and lists by their length."""
+        """The estimated size in memory: texts and lists by their length."""
         return self._bytes
 
     def open(self, rows: Iterable[int]) -> None:
-        """Begin rows without values.
+        """Add rows without values.
 
         Raises:
-            DatasetError: One of them is open already.
+            DatasetError: One of them is already open.
         """
         for row in rows:
             if row in self._rows:
-                raise DatasetError(f"row {row} is open already")
-            self._rows[row] = _Row()
+                raise DatasetError(f"row {row} is already open")
+            self._rows[row] = _BufferedRow()
 
     def set(self, row: int, values: Mapping[str, Any]) -> None:
-        """Set columns of a row; of one that has a value, the new one takes its place.
+        """Set columns of a row; a new value replaces an old one.
 
-        The values are handed over, and no longer to be changed.
+        The buffer owns the values: the caller must not change them afterwards.
 
         Raises:
             DatasetError: The row is not open, or was dropped.
@@ -188,32 +188,32 @@ class Buffer:
         self._bytes += more
 
     def view(self, row: int) -> Mapping[str, Any]:
-        """The values of a row as they are now, not to be changed.
+        """Return a read-only view of the current values of a row.
 
         Raises:
-            DatasetError: As of `set`.
+            DatasetError: The row is not open, or was dropped.
         """
         return MappingProxyType(self._held(row).values)
 
     def copy(self, row: int, columns: Iterable[str]) -> dict[str, Any]:
-        """Those of some columns, deeply copied: the receiver may do with it what it wants.
+        """Return a deep copy of some columns of a row; the caller may change it.
 
         Columns without a value are left out.
 
         Raises:
-            DatasetError: As of `set`.
+            DatasetError: The row is not open, or was dropped.
         """
         values = self._held(row).values
         found = {}
         for column in columns:
             if column in values:
                 value = values[column]
-                # Most cannot change, and there may be millions of them.
+                # Only lists and objects are copied: most values are immutable, and there may be millions.
                 found[column] = _copied(value) if isinstance(value, list | dict) else value
         return found
 
     def drop(self, rows: Iterable[int]) -> None:
-        """Rows are gone; those that are already change nothing.
+        """Drop rows; rows that were already dropped are ignored.
 
         Raises:
             DatasetError: One of them is not open.
@@ -226,24 +226,24 @@ class Buffer:
             held.is_gone = True
 
     def close(self, rows: Iterable[int]) -> None:
-        """Forget rows, gone or not; those that are not open change nothing."""
+        """Forget rows, dropped or not; rows that are not open are ignored."""
         for row in rows:
             if held := self._rows.pop(row, None):
                 self._empty(held)
 
-    def _held(self, row: int) -> _Row:
+    def _held(self, row: int) -> _BufferedRow:
         held = self._rows.get(row)
         if held is None or held.is_gone:
             raise DatasetError(f"row {row} {'was dropped' if held else 'is not open'}")
         return held
 
-    def _empty(self, held: _Row) -> None:
+    def _empty(self, held: _BufferedRow) -> None:
         self._bytes -= held.bytes
         held.values, held.bytes = {}, 0
 
 
 def _weight(value: Any) -> int:
-    """Bytes of a JSON value, about; without recursion, because it may be deep."""
+    """Return the approximate size of a JSON value in bytes; without recursion, because it may be deep."""
     if not isinstance(value, list | dict):
         return sys.getsizeof(value)
     total = 0
@@ -255,7 +255,7 @@ def _weight(value: Any) -> int:
             parts += part.values()
             total += sum(map(sys.getsizeof, part))
         elif isinstance(part, list):
-            if {*map(type, part)} == {float}:  # a vector: all are as large
+            if {*map(type, part)} == {float}:  # a vector: all members have the same size
                 total += sys.getsizeof(part[0]) * len(part)
             else:
                 parts += part
@@ -263,13 +263,15 @@ def _weight(value: Any) -> int:
 
 
 def _copied(value: Any) -> Any:
-    """A JSON value that shares nothing with another that could change; without recursion as well."""
+    """Return a deep copy of a JSON value; without recursion, because it may be deep."""
     whole = [value]
     left: list[Any] = [whole]
     while left:
         copied = left.pop()
         for key, part in enumerate(copied) if isinstance(copied, list) else copied.items():
             if isinstance(part, list | dict):
-                copied[key] = part.copy()  # dicts may get new values while they are walked
+                copied[key] = (
+                    part.copy()
+                )  # values may be replaced during iteration; keys stay the same
                 left.append(copied[key])
     return whole[0]

@@ -1,13 +1,13 @@
-"""What kind of values a column has, the same in all groups: null is one of every kind."""
+"""The types of the values of a column, the same in all groups; null is valid for every type."""
 
 import math
 from collections.abc import Iterable
 from typing import Any, Literal, TypeAlias
 
 ColumnType: TypeAlias = Literal["text", "int", "float", "bool", "vector", "json"]
-"""`int` has 64 bits; numbers are finite; `vector` is a list of numbers of an embedding; `json` is any JSON,
-written as JSON text where files have no such values, of at most 500 levels, and with
-whole numbers of at most 14,000 bits: more can be written by some programs, and read by few."""
+"""`int` has 64 bits; numbers are finite; `vector` is a list of numbers of an embedding; `json` is any JSON of
+at most 500 levels and with integers of at most 14,000 bits (beyond that, some programs can write it and few
+can read it), stored as JSON text in file formats without such values."""
 
 _LEAST, _MOST = -(2**63), 2**63 - 1
 _DEEPEST = 500
@@ -15,9 +15,10 @@ _BITS = 14_000  # 4,214 digits: Python reads and writes 4,300
 
 
 def fits(value: Any, wanted: ColumnType) -> bool:
-    """Whether a value is of a type. None is of each; whole numbers are floats as well; true is no number.
+    """Return True if a value is of a type.
 
-    A value of a class that is derived from one of these is one as well. What fits can be written to files.
+    None is valid for every type; a whole number is also a valid float; true is not a number. A value of a
+    subclass of one of these types is valid as well. A valid value can be written to files.
 
     Example:
         >>> fits(1, "float"), fits(True, "int"), fits(None, "text")
@@ -43,9 +44,9 @@ def fits(value: Any, wanted: ColumnType) -> bool:
 
 
 def common_type(values: Iterable[Any]) -> ColumnType:
-    """The narrowest type of all values of an iterable; `text` of none, or of nulls alone.
+    """Return the narrowest type of all values of an iterable; `text` if there are none, or only nulls.
 
-    Lists are `json`, also those of numbers: nothing but who makes a vector knows that it is one.
+    Lists are `json`, also lists of numbers: only the maker of a vector can mark it as one.
 
     Example:
         >>> common_type([1, None, 2.5]), common_type([1, True]), common_type([[0.5]])
@@ -84,7 +85,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_json(value: Any) -> bool:
-    """Whether all parts are JSON; without recursion, because a value may be deep."""
+    """Return True if all parts of a value are JSON; without recursion, because it may be deep."""
     parts = [value]
     for _ in range(_DEEPEST):
         inner: list[Any] = []

@@ -1,6 +1,6 @@
-"""The entries of `columns` as a suite writes them: one flat object each, whose keys go by its `type`.
+"""The entries of `columns` as a suite writes them: one flat object each, whose keys depend on its `type`.
 
-What they say of each other is looked at elsewhere, see `column_names`.
+References between columns are checked in `names`.
 """
 
 import math
@@ -46,28 +46,28 @@ from trioeval.suite.form import many
 from trioeval.suite.sources.code import python_target
 from trioeval.suite.sources.prompts import read_prompts
 from trioeval.suite.sources.values import with_files
-from trioeval.text import json_text
+from trioeval.text import counted, json_text
 
 KINDS: Mapping[str, type[Column]] = {model.kind: model for model in get_args(Column)}
-"""By what a suite calls them."""
+"""The kinds of columns by their names in suites."""
 
 SEED_FILES = (".csv", ".jsonl", ".parquet")
-"""What files of seeds end with."""
+"""The endings of seed files."""
 
 TYPE = "type"
 SAMPLER = "sampler"
-Place: TypeAlias = Callable[[Any], int]
-"""From what stands under `provider` to its place among the providers of the task."""
+FindProvider: TypeAlias = Callable[[Any], int]
+"""Returns the index of a provider of the task for the value of `provider`."""
 
 
-def column_hook(converter: cattrs.Converter, around: Around, place: Place) -> Hook:
-    """For one entry; what it needs of others stays as its `requires` say it."""
+def column_hook(converter: cattrs.Converter, around: Around, place: FindProvider) -> Hook:
+    """Return the hook for one entry; references to other columns stay as in its `requires`."""
     forms = _Forms(converter, around, place)
 
     def hook(value: Any, _wanted: Any) -> Column:
         if not isinstance(value, dict):
             raise MistakenError(Mistake(f"must be an object, got {kind(value)}"))
-        model = KINDS[chosen(value, TYPE, KINDS, "a type of columns")]
+        model = KINDS[chosen(value, TYPE, KINDS, "a column type")]
         return forms.column(model, {key: part for key, part in value.items() if key != TYPE})
 
     return hook
@@ -77,15 +77,15 @@ def column_hook(converter: cattrs.Converter, around: Around, place: Place) -> Ho
 class _Forms:
     converter: cattrs.Converter
     around: Around
-    place: Place
+    place: FindProvider
     _hooks: dict[tuple[type[Column], str | None], Hook] = attrs.field(init=False, factory=dict)
-    """Hooks that were made, because that takes a while."""
+    """Hooks that were made; making one is slow."""
 
     def column(self, model: type[Column], entry: dict[str, Any]) -> Column:
-        """One column from its keys but `type`."""
+        """Return one column from its keys without `type`."""
         sampler = None
         if model is SamplerColumn:
-            sampler = chosen(entry, SAMPLER, SAMPLERS, "a kind of samplers")
+            sampler = chosen(entry, SAMPLER, SAMPLERS, "a sampler")
             entry = {key: part for key, part in entry.items() if key != SAMPLER}
         if (model, sampler) not in self._hooks:
             self._hooks[model, sampler] = self._hook(model, sampler)
@@ -141,7 +141,7 @@ class _Forms:
     def _seed_file(self, value: Any, _wanted: Any) -> Path:
         file = self.around.file(some_text(value))
         if file.suffix.lower() not in SEED_FILES:
-            message = f"{quote(file.name)} is no file of seeds"
+            message = f"{quote(file.name)} is not a seed file"
             raise MistakenError(Mistake(message, f"use one of {', '.join(SEED_FILES)}"))
         return file
 
@@ -152,7 +152,7 @@ class _Forms:
         def read(entry: Any) -> tuple[Score]:
             score: Score = structure(entry, Score)
             if score.name in names:
-                message = f"another score has the name {quote(score.name)} as well"
+                message = f"another score is also named {quote(score.name)}"
                 raise MistakenError(Mistake(message, at=("name",)))
             names.add(score.name)
             return (score,)
@@ -162,28 +162,25 @@ class _Forms:
     def _assertions(self, value: Any, _wanted: Any) -> tuple[Assertion, ...]:
         def read(entry: Any) -> tuple[Assertion]:
             assertion: Assertion = self.converter.structure(entry, Assertion)
-            Mistakes(who_is_asked(assertion, self.around.kinds)).raise_any()
+            Mistakes(unsupported_assertions(assertion, self.around.kinds)).raise_any()
             return (assertion,)
 
         return many(listed(value, "assertions"), " of assertions", read)
 
 
 def _mistakes_of(column: Column) -> Iterator[Mistake]:
-    """What does not go together in one entry."""
+    """Yield the contradictions within one entry."""
     match column:
         case SeedColumns():
             if not column.columns:
-                hint = "write a list of those of the source, or an object with other names"
+                hint = "list the columns of the source, or write an object to rename them"
                 yield Mistake('"columns" is missing', hint)
             if (column.file is None) == (column.from_task is None):
-                many = "neither of" if column.file is None else "both"
-                message = f"{many} file and fromTask {'are' if column.file else 'is'} given"
-                yield Mistake(message, "a seed has one source: write one of them")
+                hint = "a seed has one source: write one of them"
+                yield one_of_two("file", "fromTask", both=column.file is not None, hint=hint)
         case ExpressionColumn():
             if (column.template is None) == (column.python is None):
-                many = "neither of" if column.template is None else "both"
-                message = f"{many} template and python {'are' if column.python else 'is'} given"
-                yield Mistake(message, "write one of them")
+                yield one_of_two("template", "python", both=column.python is not None)
         case PythonColumn():
             yield from _python_mistakes(column)
             yield from _process_mistakes(column)
@@ -196,29 +193,31 @@ def _process_mistakes(column: PythonColumn) -> Iterator[Mistake]:
         yield Mistake(f"must be 1 to {MOST_WORKERS}, got {column.workers}", at=("workers",))
     if column.ordered and column.workers not in (None, 1):
         hint = "leave out one of the two"
-        yield Mistake("ordered groups are made one after another", hint, at=("workers",))
+        yield Mistake("groups of an ordered column are made one at a time", hint, at=("workers",))
 
 
 def _python_mistakes(column: PythonColumn) -> Iterator[Mistake]:
     if column.outputs and column.name not in column.outputs:
-        message = f"{quote(column.name)}, the name of the column, is not among them"
-        yield Mistake(message, "write it first", at=("outputs",))
+        message = f"{quote(column.name)}, the name of the column, is not in outputs"
+        yield Mistake(message, "list it first", at=("outputs",))
     outputs = column.outputs or (column.name,)
     for place, name in enumerate(column.extras):
         if name in outputs:
-            yield Mistake(f"{quote(name)} is one of its outputs", at=("extras", place))
+            yield Mistake(f"{quote(name)} is already one of its outputs", at=("extras", place))
     for name in column.as_types:
         if name not in (*outputs, *column.extras, ONE_FOR_ALL):
             hint = nearest(name, (*outputs, *column.extras))
-            yield Mistake(f"it makes no column {quote(name)}", hint, at=("as", name), key=True)
+            yield Mistake(
+                f"it makes no column named {quote(name)}", hint, at=("as", name), key=True
+            )
     if column.ordered and column.scope == "cell":
         hint = 'leave it out, or write "scope": "full"'
-        yield Mistake("cells are made in no order", hint, at=("ordered",))
+        yield Mistake("cells are made in any order", hint, at=("ordered",))
     if column.scope == "scratch":
         hint = 'leave it out, or write "scope": "full"'
-        for key, said in (("requires", column.requires), ("skip", column.skip.when)):
-            if said:
-                message = "what is made from scratch looks at no other column"
+        for key, given in (("requires", column.requires), ("skip", column.skip.when)):
+            if given:
+                message = 'a column of scope "scratch" cannot use other columns'
                 yield Mistake(message, hint, at=(key,), key=True)
 
 
@@ -230,19 +229,19 @@ def _with_outputs(column: Column) -> Column:
         case PythonColumn():
             others = (name for name in column.outputs if name != column.name)
             outputs = (column.name, *others)
-            said = column.as_types
-            if ONE_FOR_ALL in said:
-                said = dict.fromkeys((*outputs, *column.extras), said[ONE_FOR_ALL])
-            return attrs.evolve(column, outputs=outputs, as_types=said)
+            given = column.as_types
+            if ONE_FOR_ALL in given:
+                given = dict.fromkeys((*outputs, *column.extras), given[ONE_FOR_ALL])
+            return attrs.evolve(column, outputs=outputs, as_types=given)
         case _:
             return column
 
 
 def chosen(entry: Mapping[str, Any], key: str, known: Mapping[str, Any], what: str) -> str:
-    """What stands under the key that says which keys there are beside it.
+    """Return the value of the key on which the other keys of an entry depend.
 
     Raises:
-        MistakenError: Nothing, or something else.
+        MistakenError: It is missing or not one of the known values.
     """
     found = entry.get(key)
     if found is None:
@@ -254,7 +253,7 @@ def chosen(entry: Mapping[str, Any], key: str, known: Mapping[str, Any], what: s
 
 
 def prompt_text(value: Any, around: Around) -> str:
-    """A prompt: a text, a list of messages, or what stands in the one file that it names.
+    """Return a prompt: a text, a list of messages, or the content of a file with one prompt.
 
     Raises:
         MistakenError: It is none of these.
@@ -268,16 +267,16 @@ def prompt_text(value: Any, around: Around) -> str:
         return value
     prompts = read_prompts(value, around)
     if len(prompts) > 1:
-        message = f"{quote(value)} holds {len(prompts)} prompts"
+        message = f"{quote(value)} contains {counted(len(prompts), 'prompt')}"
         raise MistakenError(Mistake(message, "name a file with one"))
     if prompts[0].function is not None:
-        hint = "make the text in a column of type python, and use that"
-        raise MistakenError(Mistake("prompts of columns are templates, not programs", hint))
+        hint = "make the text in a column of type python, and use that column in the prompt"
+        raise MistakenError(Mistake("a prompt of a column must be a template, not a program", hint))
     return prompts[0].raw
 
 
 def schema_of(value: Any, around: Around) -> Mapping[str, Any]:
-    """A JSON schema: an object, or what stands in the file that it names.
+    """Return a JSON schema: an object, or the content of the file that it names.
 
     Raises:
         MistakenError: Everything that is wrong with it.
@@ -303,22 +302,22 @@ def _checked(value: Any) -> Mapping[str, Any]:
     return value
 
 
-def who_is_asked(assertion: Assertion, kinds: Kinds) -> Iterator[Mistake]:
-    """That an assertion asks somebody, or runs code; those of a set by their places."""
+def unsupported_assertions(assertion: Assertion, kinds: Kinds) -> Iterator[Mistake]:
+    """Yield the parts of an assertion that call a model or run code; members of a set by their places."""
     if assertion.type == SET:
         for place, member in enumerate(assertion.assertions):
-            yield from (one.below("assert", place) for one in who_is_asked(member, kinds))
+            yield from (one.below("assert", place) for one in unsupported_assertions(member, kinds))
         return
-    hint = "a validation asks nobody; make a column of type judge or python, and look at that"
+    hint = "a validation makes no calls; make a column of type judge or python, and validate that column"
     base, _ = split_type(assertion.type)
     found = kinds.get(base)
     if found is not None and isinstance(found.judge, Asking | Comparing):
         does = (
-            "compares rows" if isinstance(found.judge, Comparing) else "asks a model or runs code"
+            "compares rows" if isinstance(found.judge, Comparing) else "calls a model or runs code"
         )
         yield Mistake(f"{assertion.type} {does}", hint, at=("type",))
     elif isinstance(assertion.value, Computed):
-        yield Mistake("a program would compute the value", hint, at=("value",))
+        yield Mistake("the value would be computed by a program", hint, at=("value",))
     for key, text in (
         ("transform", assertion.transform),
         ("contextTransform", assertion.context_transform),
@@ -327,20 +326,26 @@ def who_is_asked(assertion: Assertion, kinds: Kinds) -> Iterator[Mistake]:
             yield Mistake(f"a {key} runs code", hint, at=(key,), key=True)
 
 
+def one_of_two(first: str, second: str, *, both: bool, hint: str = "write one of them") -> Mistake:
+    """Return the mistake that both or neither of two keys are given."""
+    message = f"both {first} and {second} are given"
+    return Mistake(message if both else f"neither {first} nor {second} is given", hint)
+
+
 def listed(value: Any, what: str) -> list[Any]:
-    """A list that is not empty.
+    """Return a list that is not empty.
 
     Raises:
-        MistakenError: It is none.
+        MistakenError: It is empty or not a list.
     """
     if not isinstance(value, list):
         raise MistakenError(Mistake(f"must be a list of {what}, got {kind(value)}"))
     if not value:
-        raise MistakenError(Mistake(f"there are no {what}"))
+        raise MistakenError(Mistake(f"no {what} are given"))
     return value
 
 
-# Samplers as a suite writes them: what they draw from, and whether that can be drawn.
+# Samplers as a suite writes them, and the checks that their values can be drawn.
 
 
 SAMPLERS: Mapping[str, type[Sampler]] = {
@@ -351,30 +356,30 @@ SAMPLERS: Mapping[str, type[Sampler]] = {
     "datetime": DatetimeSampler,
     "uuid": UuidSampler,
 }
-"""By what a suite calls them."""
+"""The samplers by their names in suites."""
 
 RAREST = 0.02
-"""The least share of a normal distribution that must lie between its bounds: what lies outside is drawn
-again, and that must end."""
+"""The minimum share of a normal distribution between its bounds: values outside are drawn again, and that
+must end."""
 
 _DIGITS = 15
-"""What floats have: with more of them there is a number in every range."""
+"""The digits of a float: with more decimals every range contains a number."""
 
 MOST_DECIMALS = 100
-"""Digits behind the point of a number that is drawn."""
+"""Maximum decimals of a number that is drawn."""
 
 _WHOLE = 2.0**63 - 1024
-"""Of 64 bits: the greatest of them that is a float."""
+"""The largest float that fits into 64 bits."""
 _FLOAT = 1e200
-"""Far from where floats end, also with all decimals."""
+"""Far below the largest float, also with all decimals."""
 _FARTHEST = 9
-"""Deviations from the mean of the farthest number that may be drawn."""
+"""The largest distance from the mean of a number that may be drawn, in deviations."""
 
 _Check: TypeAlias = Callable[[Any], Iterator[Mistake]]
 
 
 def sampler_hook(converter: cattrs.Converter, named: str) -> Hook:
-    """For the keys of one kind of sampler."""
+    """Return the hook for the keys of one kind of sampler."""
     structure = object_hook(converter, SAMPLERS[named])
     check = _CHECKS[named]
 
@@ -389,7 +394,7 @@ def sampler_hook(converter: cattrs.Converter, named: str) -> Hook:
 def missing_categories(
     sampler: SubcategorySampler, category: CategorySampler
 ) -> tuple[list[str], list[str]]:
-    """Categories without values, and values of what is no category."""
+    """Return the categories without values, and the keys that are not categories."""
     drawn = dict.fromkeys(map(output_text, category.values))
     missing = [name for name in drawn if name not in sampler.values]
     return missing, [name for name in sampler.values if name not in drawn]
@@ -397,25 +402,31 @@ def missing_categories(
 
 def _category(sampler: CategorySampler) -> Iterator[Mistake]:
     if not sampler.values:
-        yield Mistake("there are no values", at=("values",))
+        yield Mistake("no values are given", at=("values",))
     weights = sampler.weights
     if weights is None:
         return
     if len(weights) != len(sampler.values):
-        message = f"there are {len(weights)} weights for {len(sampler.values)} values"
+        weights_given, values_given = (
+            counted(len(weights), "weight"),
+            counted(len(sampler.values), "value"),
+        )
+        message = f"{weights_given} for {values_given}"
         yield Mistake(message, "write one for each value", at=("weights",))
     elif weights and not any(weights):
-        yield Mistake("all weights are 0", "give one value a weight above it", at=("weights",))
+        yield Mistake(
+            "all weights are 0", "give at least one value a weight above 0", at=("weights",)
+        )
     elif not math.isfinite(sum(weights)):
-        yield Mistake("the weights add up to too much", "write smaller ones", at=("weights",))
+        yield Mistake("the sum of the weights is too large", "use smaller weights", at=("weights",))
 
 
 def _subcategory(sampler: SubcategorySampler) -> Iterator[Mistake]:
     if not sampler.values:
-        yield Mistake("there are no values", at=("values",))
+        yield Mistake("no values are given", at=("values",))
     for name, several in sampler.values.items():
         if not several:
-            yield Mistake("there are no values", at=("values", name))
+            yield Mistake("no values are given", at=("values", name))
 
 
 def _uniform(sampler: UniformSampler) -> Iterator[Mistake]:
@@ -444,13 +455,13 @@ def _gaussian(sampler: GaussianSampler) -> Iterator[Mistake]:
             for word, bound in (("at least", sampler.low), ("at most", sampler.high))
             if bound is not None
         )
-        message = f"hardly a number is {bounds} with mean {sampler.mean:g}"
-        hint = f"at least {RAREST:g} of all must be; widen the range or the deviation"
+        message = f"almost no number is {bounds} with mean {sampler.mean:g}"
+        hint = f"at least {RAREST:g} of all numbers must be; widen the range or the deviation"
         yield Mistake(message, hint, at=("low" if sampler.low is not None else "high",))
 
 
 def _share(sampler: GaussianSampler, low: float, high: float) -> float:
-    """The part of a normal distribution that lies in a range, with what is rounded into it."""
+    """Return the share of a normal distribution within a range, including what is rounded into it."""
     if sampler.decimals is not None:
         half = 0.5 * 10.0**-sampler.decimals
         low, high = low - half, high + half
@@ -463,30 +474,30 @@ def _share(sampler: GaussianSampler, low: float, high: float) -> float:
 def _too_far(
     low: float, high: float, decimals: int | None, keys: tuple[str, str]
 ) -> Iterator[Mistake]:
-    """Whether some numbers of a range cannot be told, or are none of their column."""
+    """Yield a mistake if numbers of a range cannot be represented or do not fit their column."""
     if decimals is not None and decimals > MOST_DECIMALS:
         message = f"must be at most {MOST_DECIMALS}, got {decimals}"
-        yield Mistake(message, "leave it out for numbers as they are", at=("decimals",))
+        yield Mistake(message, "leave it out to get unrounded numbers", at=("decimals",))
         return
     bound = _WHOLE if decimals == 0 else _FLOAT
     far = next((at for at in zip(keys, (low, high), strict=True) if not abs(at[1]) <= bound), None)
     if far is not None:
         hint = f"stay from {-bound:g} to {bound:g}"
-        yield Mistake(f"a number as far away as {far[1]:g} cannot be told", hint, at=(far[0],))
+        yield Mistake(f"{far[1]:g} is too far from 0 to be represented", hint, at=(far[0],))
 
 
 def _wrong_order(low: float, high: float) -> Mistake:
-    return Mistake(f"low is {low:g}, and high is {high:g}", "low comes first", at=("low",))
+    return Mistake(f"low is {low:g}, above high, {high:g}", "low must come first", at=("low",))
 
 
 def _between(low: float, high: float, decimals: int | None) -> Iterator[Mistake]:
-    """Whether there is a number of so many digits in a range."""
+    """Yield a mistake if a range contains no number with so many decimals."""
     if decimals is None or decimals > _DIGITS or not (math.isfinite(low) and math.isfinite(high)):
         return
     least, most = (Decimal(repr(bound)).scaleb(decimals) for bound in (low, high))
     if least.to_integral_value(ROUND_CEILING) > most:
-        message = f"no number with {decimals} decimals is between {low:g} and {high:g}"
-        yield Mistake(message, "allow more of them", at=("decimals",))
+        message = f"no number with {counted(decimals, 'decimal')} is between {low:g} and {high:g}"
+        yield Mistake(message, "allow more decimals", at=("decimals",))
 
 
 def _datetime(sampler: DatetimeSampler) -> Iterator[Mistake]:
@@ -495,13 +506,13 @@ def _datetime(sampler: DatetimeSampler) -> Iterator[Mistake]:
         try:
             found[key] = datetime.fromisoformat(text)
         except ValueError:
-            message = f"must be a date or an instant in ISO 8601, got {kind(text)}"
+            message = f"must be a date or a date and time in ISO 8601, got {kind(text)}"
             yield Mistake(message, 'for example "2026-01-31" or "2026-01-31T12:00"', at=(key,))
     if len(found) == len(("start", "end")):
         start, end = found.values()
         if (start.tzinfo is None) != (end.tzinfo is None):
-            hint = "give both or neither a zone"
-            yield Mistake("one of start and end has a zone", hint, at=("end",))
+            hint = "give both a time zone, or neither"
+            yield Mistake("only one of start and end has a time zone", hint, at=("end",))
         elif end < start:
             message = f"end is {quote(sampler.end)}, before start, {quote(sampler.start)}"
             yield Mistake(message, at=("end",))
@@ -513,7 +524,7 @@ def _format(text: str, instant: datetime) -> Iterator[Mistake]:
     try:
         written = instant.strftime(text)
     except ValueError as error:
-        yield Mistake(f"{quote(text)} is no format: {error}", at=("format",))
+        yield Mistake(f"{quote(text)} is not a valid format: {error}", at=("format",))
         return
     if not written:
         yield Mistake("must not be empty", 'for example "%Y-%m-%d"', at=("format",))

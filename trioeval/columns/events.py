@@ -1,6 +1,6 @@
-"""What the observer of a dataset is told: frozen records, each at the instant that it describes.
+"""The events that the observer of a dataset receives: frozen records, each sent when it happens.
 
-As with the events of the kernel: an observer is synchronous and returns at once, and one that raises is
+As with the events of the kernel, an observer is synchronous and must return at once; one that raises is
 logged and not called again.
 """
 
@@ -15,30 +15,30 @@ from trioeval.columns.result import DroppedRow
 
 @attrs.frozen
 class DatasetBegun:
-    """A dataset is begun, or gone on with."""
+    """A dataset is started or resumed."""
 
     at: float
     """Seconds on the Trio clock."""
     written: int
-    """Rows that earlier executions have written."""
+    """Rows that earlier executions wrote."""
     dropped: int
-    """Rows of the same groups that are not there."""
+    """Rows of the same groups that were dropped."""
 
 
 @attrs.frozen
 class GroupOpened:
-    """A group was admitted."""
+    """A group was opened."""
 
     at: float
     """Seconds on the Trio clock."""
     group: int
     restored: int
-    """Cells and groups of it that an earlier execution has made."""
+    """Cells and groups of it that an earlier execution made."""
 
 
 @attrs.frozen
 class RowDropped:
-    """A row is gone."""
+    """A row was dropped."""
 
     at: float
     group: int
@@ -47,7 +47,7 @@ class RowDropped:
 
 @attrs.frozen
 class GroupWritten:
-    """A group is written."""
+    """A group was written."""
 
     at: float
     group: GroupFile
@@ -55,45 +55,45 @@ class GroupWritten:
 
 @attrs.frozen
 class GroupGivenUp:
-    """A group was closed unfinished: something of it is not made in this run."""
+    """A group was closed unfinished: some of its jobs are not run in this execution."""
 
     at: float
     group: int
     reason: str
-    """As in `DatasetResult.not_run`."""
+    """A key of `DatasetResult.not_run`."""
 
 
 @attrs.frozen
 class ShutDown:
-    """So many calls have failed for good that nothing new is begun."""
+    """Too many calls have failed permanently: nothing new is started."""
 
     at: float
 
 
 @attrs.frozen
 class ProcessorBegun:
-    """A processor begins."""
+    """A processor starts."""
 
     at: float
     name: str
     group: int | None
-    """None of the whole dataset."""
+    """None for the whole dataset."""
 
 
 @attrs.frozen
 class ProcessorEnded:
-    """A processor is over."""
+    """A processor has ended."""
 
     at: float
     name: str
     group: int | None
     error: str | None = None
-    """What it failed with."""
+    """The reason of the failure, if it failed."""
 
 
 @attrs.frozen
 class ManyMishaps:
-    """Half of the last calls have failed by mishap."""
+    """Half of the last calls have failed transiently."""
 
     at: float
 

@@ -1,4 +1,4 @@
-"""Types of the fields of columns, with what files may write for them: names, options of scores, types."""
+"""Types of the fields of columns, with their form in files: names, options of scores, types."""
 
 import re
 from collections.abc import Mapping
@@ -17,24 +17,26 @@ _NO_VARIABLES = frozenset(
         *("false", "none", "null", "true", "False", "None", "True"),
     }
 )
-"""Words that mean something else in templates."""
+"""Words that have another meaning in templates."""
 _NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
 ONE_FOR_ALL = "*"
-"""Stands for all columns where `as` is one type."""
+"""The key for all columns if `as` is one type."""
 
 
 def column_name(value: Any, _wanted: Any = None) -> str:
-    """The same, if templates can use it as a variable.
+    """Return a column name that templates can use as a variable.
 
     Raises:
-        MistakenError: They cannot.
+        MistakenError: Templates cannot use it.
     """
     if not isinstance(value, str):
         raise MistakenError(Mistake(f"must be text, got {kind(value)}"))
     if not _is_variable(value):
         near = re.sub(r"\W+", "_", value.strip()).strip("_")
         hint = f"for example {quote(near)}" if _is_variable(near) else "use letters, digits and _"
-        message = f"{quote(value)} is no name of a column: templates cannot use it as a variable"
+        message = (
+            f"{quote(value)} is not a valid column name: templates cannot use it as a variable"
+        )
         raise MistakenError(Mistake(message, hint))
     return value
 
@@ -44,7 +46,7 @@ def _is_variable(name: str) -> bool:
 
 
 def _column_names(value: Any, _wanted: Any = None) -> tuple[str, ...]:
-    """A list of different names of columns."""
+    """Return a list of distinct column names."""
     if not isinstance(value, list):
         raise MistakenError(Mistake(f"must be a list of names, got {kind(value)}"))
     mistakes = Mistakes()
@@ -52,13 +54,13 @@ def _column_names(value: Any, _wanted: Any = None) -> tuple[str, ...]:
         with mistakes.below(place):
             column_name(name)
         if name in value[:place]:
-            mistakes.append(Mistake(f"{quote(name)} stands twice", at=(place,)))
+            mistakes.append(Mistake(f"{quote(name)} is listed twice", at=(place,)))
     mistakes.raise_any()
     return tuple(value)
 
 
 def _dotted_names(value: Any, _wanted: Any) -> tuple[str, ...]:
-    """A list of columns, or of something in them: `quality.clarity.score`."""
+    """Return a list of columns, or of members of their values: `quality.clarity.score`."""
     if not isinstance(value, list):
         raise MistakenError(Mistake(f"must be a list of names, got {kind(value)}"))
     mistakes = Mistakes()
@@ -70,7 +72,7 @@ def _dotted_names(value: Any, _wanted: Any) -> tuple[str, ...]:
 
 
 def _seeded_columns(value: Any, _wanted: Any = None) -> Mapping[str, str]:
-    """Columns with what they are called in the source; of a list the same."""
+    """Return the columns with their names in the source; a list keeps the names."""
     if isinstance(value, list):
         found = {name: name for name in _column_names(value)}
     elif isinstance(value, dict):
@@ -87,15 +89,15 @@ def _seeded_columns(value: Any, _wanted: Any = None) -> Mapping[str, str]:
         message = f"must be a list of columns, or an object, got {kind(value)}"
         raise MistakenError(Mistake(message, 'for example {"name": "Full name"}'))
     if not found:
-        raise MistakenError(Mistake("there are no columns"))
+        raise MistakenError(Mistake("no columns are given"))
     return found
 
 
 def _options_of_score(value: Any, _wanted: Any) -> Mapping[str, str]:
-    """Scores with what they mean."""
+    """Return the options of a score with their meanings."""
     if not isinstance(value, dict) or not value:
-        message = f"must be an object of scores and what they mean, got {kind(value)}"
-        message = "there are no options" if value == {} else message
+        message = f"must be an object of scores with their meanings, got {kind(value)}"
+        message = "no options are given" if value == {} else message
         raise MistakenError(Mistake(message, 'for example {"1": "bad", "5": "good"}'))
     mistakes = Mistakes(
         Mistake(f"must be text, got {kind(part)}", at=(key,))
@@ -106,36 +108,36 @@ def _options_of_score(value: Any, _wanted: Any) -> Mapping[str, str]:
     for key in value:
         before = known.setdefault(_meant(key), key)
         if before != key:
-            message = f"means the same as {quote(before)}"
+            message = f"is the same score as {quote(before)}"
             mistakes.append(Mistake(message, "write one of them", at=(key,), key=True))
     mistakes.raise_any()
     return value
 
 
 def _meant(option: str) -> str | float:
-    """What an option is known by: a number by its value, a word without space around it."""
+    """Return the value of an option: numbers as numbers, words without surrounding space."""
     bare = str(option).strip()
     return float(bare) if _NUMBER.fullmatch(bare) else bare
 
 
 def _as_types(value: Any, _wanted: Any) -> Mapping[str, ColumnType]:
-    """One type for all columns of a function, or an object with those of some."""
+    """Return one type for all columns of a function, or an object with the types of some."""
     types: tuple[ColumnType, ...] = get_args(ColumnType)
-    said = value if isinstance(value, dict) else {ONE_FOR_ALL: value}
+    given = value if isinstance(value, dict) else {ONE_FOR_ALL: value}
     Mistakes(
         Mistake(
-            f"{kind(part)} is not a type of columns",
+            f"{kind(part)} is not a column type",
             nearest(part if isinstance(part, str) else "", types),
-            at=(name,) if said is value else (),
+            at=(name,) if given is value else (),
         )
-        for name, part in said.items()
+        for name, part in given.items()
         if part not in types
     ).raise_any()
-    return said
+    return given
 
 
 def read_share(value: Any, _wanted: Any) -> float:
-    """A part of the whole, but not nothing."""
+    """Return a share above 0 and at most 1."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
         message = f"must be a number above 0 and at most 1, got {kind(value)}"
         raise MistakenError(Mistake(message))
@@ -174,7 +176,7 @@ ColumnTypes: TypeAlias = Annotated[
     Form(either(_TYPES, {"type": "object", "additionalProperties": _TYPES}), _as_types),
 ]
 Provider: TypeAlias = Annotated[int, Form(_PROVIDER)]
-"""A place among the providers of the suite, which files name."""
+"""An index into the providers of the suite; files name the provider."""
 PromptText: TypeAlias = Annotated[
     str, Form(either(SOME_TEXT, {"type": "array", "minItems": 1, "items": {}}))
 ]

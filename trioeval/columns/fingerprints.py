@@ -1,8 +1,8 @@
-# Apart from `columns.open`: what makes a column another one is decided without opening anything.
-"""What a dataset is made of, as digests: equal ones mean equal values, as far as values can be the same.
+# Separate from `columns.open`: a change of a column is detected without opening anything.
+"""The inputs of a dataset as digests: equal digests mean equal values, as far as values are reproducible.
 
-A digest is of what a suite says, of the texts of files that it names, and of who is asked; not of where files
-lie, nor of credentials.
+A digest covers the settings of the suite, the contents of the files that it names, and the providers that are
+called; not the locations of files, nor credentials.
 """
 
 import hashlib
@@ -20,24 +20,24 @@ from trioeval.providers.secrets import is_secret_name
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _PLACES = frozenset({"provider"})
-"""Fields that say where something stands among others, which is told by marks."""
+"""Fields that are positions among other entries; marks identify the entries themselves."""
 _TRIES = frozenset({"restarts", "corrections", "timeout_s", "workers", "on_error"})
-"""Fields that say how hard it is tried: whoever goes on may try harder, and no value is another one."""
+"""Fields that limit retries and resources: changing them before a run is resumed changes no value."""
 _NO_VALUES = frozenset({"keep", "drop_when", "drop"})
-"""Fields that say what becomes of values, not which they are."""
+"""Fields that decide what happens to values, but not the values."""
 
 
 def producer_digests(
     graph: ColumnGraph, settings: ColumnsSettings, marks: Mapping[str, str]
 ) -> Sequence[str]:
-    """Of each producer, in the order of the graph: what its values depend on.
+    """Return a digest of everything that the values of each producer depend on, in the order of the graph.
 
-    That is what the suite says of it, and all of that of what it needs.
+    That is the producer's own settings, and the digests of the producers that it needs.
 
     Args:
-        graph: Of its columns.
-        settings: Of the dataset.
-        marks: By the name of a column, what else its values depend on: who is asked, what stands in files.
+        graph: The graph of the columns.
+        settings: The settings of the dataset.
+        marks: By the name of a column, its other inputs: the provider that is called, the contents of files.
 
     Returns:
         Hexadecimal texts.
@@ -56,12 +56,12 @@ def fingerprint(
     marks: Mapping[str, str],
     processor_marks: Sequence[str] = (),
 ) -> Mapping[str, str]:
-    """What a dataset is made of, part by part, so that a difference can be named.
+    """Return the inputs of a dataset part by part, so that a difference can be named.
 
     Args:
-        settings: Of the dataset.
-        marks: As of `producer_digests`.
-        processor_marks: What stands in the files of its processors, in their order.
+        settings: The settings of the dataset.
+        marks: As for `producer_digests`.
+        processor_marks: The contents of the files of its processors, in their order.
 
     Example:
         >>> from trioeval.columns.model import SamplerColumn, UuidSampler
@@ -83,14 +83,14 @@ def fingerprint(
 def surroundings_mark(
     column: Column, env: Mapping[str, str], filters: Mapping[str, str | None]
 ) -> str:
-    """What the texts of a column depend on besides the row; empty if nothing.
+    """Return a digest of what the texts of a column use besides the row; empty if nothing.
 
-    That is what they name of `env`, but for what looks like a credential by its name, and the suite's own
-    filters.
+    These are the variables of `env` that they name, except those that look like credentials by their name,
+    and the suite's own filters.
 
     Args:
         column: The column.
-        env: What `env` is in its templates.
+        env: The value of `env` in its templates.
         filters: The digests of the files of the suite's own filters, by name.
 
     Example:
@@ -115,14 +115,14 @@ def surroundings_mark(
 def _own(
     column: Column, settings: ColumnsSettings, mark: str, leave: Collection[str] = frozenset()
 ) -> Any:
-    """What is said of one column alone."""
-    # Where a column has a seed of its own, that of the dataset does not matter to it.
+    """Return the own settings of one column."""
+    # A column with its own seed does not depend on that of the dataset.
     seeded = getattr(column, "seed", 0) is None
     return [_plain(column, leave), mark, settings.seed if seeded else None]
 
 
 def _plain(value: Any, leave: Collection[str] = frozenset()) -> Any:
-    """A value as JSON that tells it from others."""
+    """Return a value as JSON that differs for different values."""
     match value:
         case None | bool() | int() | float():
             return value
@@ -135,12 +135,12 @@ def _plain(value: Any, leave: Collection[str] = frozenset()) -> Any:
         case list() | tuple():
             return [_plain(part) for part in value]
         case _ if attrs.has(type(value)):
-            said = [
+            parts = [
                 [field.name, _plain(getattr(value, field.name))]
                 for field in attrs.fields(type(value))
                 if field.name not in _PLACES | _TRIES and field.name not in leave
             ]
-            return {type(value).__name__: said}
+            return {type(value).__name__: parts}
         case _:
             return type(value).__qualname__
 
@@ -155,6 +155,6 @@ def _texts(plain: Any) -> Iterator[str]:
         yield from _texts(list(plain.values()))
 
 
-def _digest(said: Any) -> str:
-    text = json.dumps(said, ensure_ascii=True, allow_nan=True)
+def _digest(parts: Any) -> str:
+    text = json.dumps(parts, ensure_ascii=True, allow_nan=True)
     return hashlib.sha256(text.encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""The stages of a group: what processors do with it, and how its rows are written."""
+"""The last stages of a group: processors change its rows, and its rows are written."""
 
 import math
 from bisect import bisect_left
@@ -15,11 +15,11 @@ from trioeval.columns.files import DatasetFolder, DatasetRows, GroupFile
 from trioeval.columns.files.formats import as_read
 from trioeval.columns.graph import FINISH, Grouping, MakeJob
 from trioeval.columns.groups import OpenGroup
-from trioeval.columns.makers.base import CellError, Order, say
-from trioeval.columns.makers.code import called, function_of
+from trioeval.columns.makers.base import CellError, JobOrder, error_text
+from trioeval.columns.makers.code import call_with_retry, function_of
 from trioeval.columns.model import Processor
 from trioeval.columns.profile import Profiles
-from trioeval.columns.progress import Progress
+from trioeval.columns.progress import DatasetProgress
 from trioeval.columns.result import DroppedRow
 from trioeval.columns.spec import Process, Processed, Rows, StageProcessor, Stages, mistake
 from trioeval.columns.types import means
@@ -27,8 +27,9 @@ from trioeval.documents.mistakes import kind
 from trioeval.errors import DatasetError
 from trioeval.evaluation.scripts import Scripts
 from trioeval.grading import quote
+from trioeval.text import counted
 
-# Where the rows of a dataset go: to the files of a folder, or, of a preview, to memory.
+# The destinations of rows: the files of a folder, or memory (for a preview).
 
 
 T = TypeVar("T")
@@ -36,33 +37,33 @@ T = TypeVar("T")
 
 @attrs.define(eq=False)
 class MemoryOutput:
-    """The rows of a preview; it has the members of `FolderOutput`."""
+    """The rows of a preview; it has the same members as `FolderOutput`."""
 
     grouping: Grouping
     written: dict[int, GroupFile] = attrs.field(factory=dict)
     rows: dict[int, Rows] = attrs.field(factory=dict)
     """By group."""
     aside: dict[int, Rows] = attrs.field(factory=dict)
-    """What was left out of groups."""
+    """Columns that were removed from groups."""
     aside_final: dict[int, Rows] = attrs.field(factory=dict)
-    """What was left out of the whole."""
+    """Columns that were removed from the whole dataset."""
     processed: dict[int, Rows] | None = None
-    """The rows that took their place."""
+    """The rows after the processors of the whole dataset."""
     path = None
     format = None
 
     @property
     def is_processed(self) -> bool:
-        """Whether others took their place."""
+        """True if processors of the whole dataset have replaced the rows."""
         return self.processed is not None
 
     @property
     def last(self) -> Mapping[int, Rows]:
-        """The rows as they are in the end, by group."""
+        """The final rows, by group."""
         return self.rows if self.processed is None else self.processed
 
     async def write(self, group: int, rows: Rows, dropped: Mapping[str, int], /) -> GroupFile:
-        """Keep the rows of a group."""
+        """Store the rows of a group."""
         self.rows[group] = rows
         numbers = group_numbers(self.grouping.rows_of(group), rows)
         done = GroupFile(group=group, rows=numbers, file=None, digest=None, dropped=dropped)
@@ -72,11 +73,11 @@ class MemoryOutput:
     async def write_aside(
         self, group: int, rows: Rows, _columns: Mapping[str, ColumnType], /, *, final: bool = False
     ) -> None:
-        """Keep what processors have left out of a group."""
+        """Store the columns that processors removed from a group."""
         (self.aside_final if final else self.aside)[group] = rows
 
     async def read(self, group: int | None = None, /, *, processed: bool = False) -> Rows:
-        """The rows of a group, or all."""
+        """Return the rows of a group, or of all groups."""
         kept = self.last if processed else self.rows
         groups = sorted(kept) if group is None else [group]
         return [row for number in groups for row in kept[number]]
@@ -84,41 +85,41 @@ class MemoryOutput:
     async def replace(
         self, groups: Iterable[tuple[int, Rows]], _columns: Mapping[str, ColumnType], /
     ) -> None:
-        """Keep others in their place."""
+        """Store the rows that replace the present ones."""
         self.processed = dict(groups)
 
     async def finish(self, _result: Mapping[str, Any], /) -> None:
-        """Nothing is left to do."""
+        """Do nothing: the rows are already in memory."""
 
     @property
     def numbered(self) -> Rows:
-        """All rows as they are in the end, with their numbers."""
+        """All final rows, with their numbers."""
         return [row for group in sorted(self.last) for row in self.last[group]]
 
     def rows_written(self) -> Sequence[Mapping[str, Any]]:
-        """All rows, as they are in the end."""
+        """Return all final rows."""
         return [values for _, values in self.numbered]
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no resource is held."""
 
 
 class FolderOutput:
-    """The rows in the files of a folder; one thing after another, in threads."""
+    """The rows in the files of a folder; one operation at a time, in threads."""
 
     def __init__(self, folder: DatasetFolder) -> None:
         self.folder = folder
         self.path = folder.path
         self.format = folder.format
         self.written = folder.written
-        """The groups that are there; grows with `write`."""
+        """The groups that are written; grows with `write`."""
         self._one = trio.CapacityLimiter(1)
         self._held: dict[bool, DatasetRows] = {}
-        """What is read, by whether it was processed."""
+        """The rows for reading, by `processed`."""
 
     @property
     def is_processed(self) -> bool:
-        """Whether all groups were written anew by `replace`, now or in an earlier run."""
+        """True if `replace` has written all groups again, now or in an earlier run."""
         return self.folder.is_processed
 
     async def write(self, group: int, rows: Rows, dropped: Mapping[str, int], /) -> GroupFile:
@@ -128,34 +129,34 @@ class FolderOutput:
     async def write_aside(
         self, group: int, rows: Rows, columns: Mapping[str, ColumnType], /, *, final: bool = False
     ) -> None:
-        """Write what processors have left out of a group."""
+        """Write the columns that processors removed from a group."""
         await self._in_thread(lambda: self.folder.write_aside(group, rows, columns, final=final))
 
     async def read(self, group: int | None = None, /, *, processed: bool = False) -> Rows:
-        """The rows of a group that was there from the beginning, or all.
+        """Return the rows of a group that existed when the folder was opened, or of all groups.
 
         Args:
             group: The group; None for all.
-            processed: Whether they are read as `replace` got them, if it was called.
+            processed: Read the rows as `replace` wrote them, if it was called.
         """
         return await self._in_thread(lambda: self._read(group, processed=processed))
 
     async def replace(
         self, groups: Iterable[tuple[int, Rows]], columns: Mapping[str, ColumnType], /
     ) -> None:
-        """Write all groups anew, all or none."""
+        """Write all groups again: either all or none."""
         await self._in_thread(lambda: self.folder.replace(groups, columns=columns))
 
     async def finish(self, result: Mapping[str, Any], /) -> None:
-        """Note that all of it is there."""
+        """Record in the folder that the dataset is complete."""
         await self._in_thread(lambda: self.folder.finish(result))
 
     def rows_written(self) -> Sequence[Mapping[str, Any]]:
-        """All rows as they are in the end, read as they are looked at."""
+        """Return all final rows, read on access."""
         return DatasetRows(self.path)
 
     def close(self) -> None:
-        """Let others write to the folder."""
+        """Release the lock of the folder, so that others can write to it."""
         self.folder.close()
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
@@ -177,27 +178,27 @@ Output: TypeAlias = FolderOutput | MemoryOutput
 
 
 def group_numbers(group: range, rows: Rows) -> tuple[int, ...] | int:
-    """The numbers of rows of a group, as a `GroupFile` has them."""
+    """Return the numbers of the rows of a group, in the form of `GroupFile`."""
     return len(rows) if len(rows) == len(group) else tuple(row for row, _ in rows)
 
 
 _AFTER_GENERATION = "after_generation"
-_STRIDE = 500  # rows that are checked between two looks at the rest of the world
+_STRIDE = 500  # rows that are checked between two checkpoints
 
 
 @attrs.define(eq=False)
-class Finishing:
-    """The bodies of the jobs that end something."""
+class GroupStages:
+    """The bodies of the jobs that prepare and finish groups."""
 
-    progress: Progress
+    progress: DatasetProgress
     output: Output
     profiles: Profiles
 
-    async def prepare(self, order: Order) -> None:
-        """Let processors see a group that has its seeds, and nothing else. A checkpoint if one is.
+    async def prepare(self, order: JobOrder) -> None:
+        """Run the processors of a group that has only its seed columns. A checkpoint if there are any.
 
         Raises:
-            DatasetError: One failed, and the run is to fail with it.
+            DatasetError: A processor failed whose `onError` ends the run.
         """
         progress = self.progress
         scope, group = progress.start(order), progress.groups[order.job.group]
@@ -220,11 +221,11 @@ class Finishing:
         if group.left:
             progress.complete(order.job)
 
-    async def finish(self, order: Order) -> None:
-        """Write a group that is complete. Always a checkpoint.
+    async def finish(self, order: JobOrder) -> None:
+        """Write a complete group. Always a checkpoint.
 
         Raises:
-            DatasetError: It cannot be written, or a processor failed and the run is to fail with it.
+            DatasetError: It cannot be written, or a processor failed whose `onError` ends the run.
         """
         progress, number = self.progress, order.job.group
         progress.start(order)
@@ -250,19 +251,19 @@ class Finishing:
         progress.write(group, file)
 
     async def generation(self, deadline: float = math.inf) -> bool:
-        """Let processors see the whole dataset, once. A checkpoint if there are any.
+        """Run the processors of the whole dataset, once. A checkpoint if there are any.
 
-        They see it as it was written. Whether they have done so is seen by what they have left, and by
-        nothing else: a process that is killed leaves all of that or nothing.
+        They get the rows as they were written. Only their output shows that they have run: a process that is
+        killed leaves either all of it or nothing.
 
         Args:
             deadline: Instant at which they are cut off.
 
         Returns:
-            Whether they have done so.
+            True if they have run.
 
         Raises:
-            DatasetError: One failed, or what it leaves cannot be written.
+            DatasetError: One failed, or its output cannot be written.
         """
         stages = self.progress.spec.stages.after_generation
         if not stages:
@@ -309,11 +310,11 @@ class Finishing:
         if journal is not None:
             journal.stage(_AFTER_GENERATION, "done")
 
-    def complete_groups(self) -> Sequence[Order]:
-        """The last stages of groups that are open, and lack nothing else."""
+    def complete_groups(self) -> Sequence[JobOrder]:
+        """Return the last stages of open groups in which everything else is complete."""
         ends = {number: MakeJob(FINISH, number) for number in self.progress.groups}
         return [
-            Order(end)
+            JobOrder(end)
             for number, end in ends.items()
             if self.progress.groups[number].needed() == (end,)
         ]
@@ -321,7 +322,7 @@ class Finishing:
     async def _process(
         self, stages: Sequence[StageProcessor], group: int | None, rows: Rows
     ) -> Processed | str:
-        """What all processors of a stage leave; or why the group is lost."""
+        """Return the output of all processors of a stage, or the error by which the group is lost."""
         left_out_columns: frozenset[str] = frozenset()
         aside: dict[int, dict[str, Any]] = {}
         for processor in stages:
@@ -345,7 +346,7 @@ class Finishing:
             processed = await processor.run(group, rows)
             back = await self._back(rows, processed)
         except Exception as caught:
-            error = say(caught)
+            error = error_text(caught)
             where = "" if group is None else f" (group {group})"
             raise DatasetError(f"{processor.name}{where}: {error}") from caught
         finally:
@@ -353,7 +354,7 @@ class Finishing:
         return attrs.evolve(processed, rows=back)
 
     async def _back(self, rows: Rows, processed: Processed) -> Rows:
-        """What a processor gives back, as it will be read again. A checkpoint if it is much.
+        """Return the output of a processor as it will be read again. A checkpoint if it is large.
 
         Raises:
             DatasetError: It has other rows or columns, or values of other types.
@@ -373,51 +374,51 @@ class Finishing:
         return back
 
     def _rows(self, group: OpenGroup) -> Rows:
-        """The rows of a group, copied."""
+        """Return a copy of the rows of a group."""
         buffer = self.progress.buffer
         return [(row, buffer.copy(row, buffer.view(row))) for row in group.rows_left()]
 
     def _columns(self, row: int, values: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Those that are written."""
+        """Return the columns of a row that are written."""
         try:
             return {name: values[name] for name in self.progress.spec.columns}
         except KeyError as error:
-            raise DatasetError(f"row {row} lacks column {error} after its processors") from None
+            raise DatasetError(f"row {row} has no column {error} after its processors") from None
 
     def _as_read(self, row: int, values: Mapping[str, Any]) -> Mapping[str, Any]:
         types, found = self.progress.spec.types, dict[str, Any]()
         for column, value in values.items():
             if not fits(value, types[column]):
                 raise DatasetError(
-                    f"column {column!r} of row {row} is {value!r} now, which is no {types[column]}"
+                    f"column {column!r} of row {row} is now {value!r}, which is not a valid {types[column]}"
                 )
             found[column] = None if value is None else as_read(value, types[column])
         return found
 
 
 def _left_out(rows: Rows, kept: Container[int]) -> Sequence[DroppedRow]:
-    """The rows that processors did not want."""
+    """Return the rows that processors removed."""
     return [DroppedRow(row=row, cause="processor") for row, _ in rows if row not in kept]
 
 
 def _lost(rows: Rows, error: str) -> Sequence[DroppedRow]:
-    """The rows of a group on which a processor failed."""
+    """Return the rows of a group on which a processor failed."""
     return [DroppedRow(row=row, cause="failed", error=error) for row, _ in rows]
 
 
-# Processors of a suite: functions of its own, and lists of columns to leave out.
+# Processors of a suite: functions of its own, and lists of columns to remove.
 #
-# A function gets a list of rows and a list of their numbers, and returns both. It may change values and leave
-# out rows; `spec` says what it may not do. Nor may it add or take away columns: all files of a
-# dataset have the same ones.
+# A function gets a list of rows and a list of their numbers, and returns both. It may change values and
+# remove rows (for the other rules see `spec`). It must not add or remove columns: all files of a dataset have
+# the same columns.
 
 
 def stages_of(processors: Iterable[Processor], scripts: Scripts) -> Stages:
-    """The processors of a dataset by stage, ready to be called.
+    """Return the processors of a dataset by stage, ready to be called.
 
     Args:
-        processors: As the suite lists them.
-        scripts: What runs their functions.
+        processors: The processors as the suite lists them.
+        scripts: Runs their functions.
     """
     by_stage: dict[str, list[StageProcessor]] = {}
     for place, processor in enumerate(processors):
@@ -438,7 +439,9 @@ def _calling(processor: Processor, target: str, scripts: Scripts) -> Process:
 
     async def run(_group: int | None, rows: Rows) -> Processed:
         arguments = [[dict(row) for _, row in rows], [number for number, _ in rows]]
-        answer = await called(lambda: scripts.call(file, name, arguments, processor.timeout_s))
+        answer = await call_with_retry(
+            lambda: scripts.call(file, name, arguments, processor.timeout_s)
+        )
         return Processed(read_answer(rows, answer, f"{file.name}:{name}"))
 
     return run
@@ -452,7 +455,7 @@ def _dropping(processor: Processor) -> Process:
 
 
 def without_columns(processor: Processor, rows: Rows) -> Processed:
-    """Rows without the columns that a processor leaves out. Pure.
+    """Return rows without the columns that a processor removes. Pure.
 
     Example:
         >>> drops = Processor(stage="after_batch", drop_columns=("*_raw",))
@@ -474,15 +477,15 @@ def without_columns(processor: Processor, rows: Rows) -> Processed:
 
 
 def read_answer(given: Rows, answer: Any, name: str) -> Rows:
-    """The rows that a function returned, if it is what it may return. Pure.
+    """Return the rows that a function returned, if they are valid. Pure.
 
     Args:
-        given: What it got.
-        answer: What it returned, as JSON.
-        name: What messages call it.
+        given: The rows that it got.
+        answer: Its return value, as JSON.
+        name: Its name in messages.
 
     Raises:
-        CellError: It is not.
+        CellError: The return value is not valid.
     """
     match answer:
         case [list() as rows, list() as numbers]:
@@ -493,11 +496,12 @@ def read_answer(given: Rows, answer: Any, name: str) -> Rows:
             )
     if len(rows) != len(numbers):
         raise CellError(
-            f"{name} must return a number for each row, got {len(rows)} rows and {len(numbers)} numbers"
+            f"{name} must return a number for each row, got {counted(len(rows), 'row')} and"
+            f" {counted(len(numbers), 'number')}"
         )
     for number in numbers:
         if not isinstance(number, int) or isinstance(number, bool):
-            raise CellError(f"{name}: the number of a row is {kind(number)}")
+            raise CellError(f"{name}: a row number must be a whole number, got {kind(number)}")
     back = list(zip(numbers, rows, strict=True))
     if what := mistake(given, back):
         raise CellError(f"{name}: {what}")
@@ -511,8 +515,8 @@ def _check_row(name: str, number: int, before: Mapping[str, Any], row: Any) -> N
     if not isinstance(row, dict):
         raise CellError(f"{name}: row {number} must be an object, got {kind(row)}")
     for what, names in (
-        ("lacks the column", before.keys() - row.keys()),
-        ("has the new column", row.keys() - before.keys()),
+        ("has no column", before.keys() - row.keys()),
+        ("has an additional column", row.keys() - before.keys()),
     ):
         if names:
             raise CellError(f"{name}: row {number} {what} {', '.join(map(quote, sorted(names)))}")

@@ -1,6 +1,6 @@
-"""Tasks of type `columns`: a dataset, built column by column.
+"""Tasks of type `columns` as a suite writes them: a dataset, built column by column.
 
-Such a task is a suite without prompts and tests. Its providers are those that its columns name.
+Such a task is a suite without prompts and tests. Its providers are the ones that its columns name.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,9 +11,9 @@ import attrs
 import cattrs
 
 from trioeval.columns.cell_types import fits
-from trioeval.columns.column_form import column_hook
+from trioeval.columns.column_form import column_hook, one_of_two
 from trioeval.columns.model import Column, ColumnsSettings, ErrorWindow, Processor, SeedColumns
-from trioeval.columns.names import Reader, related
+from trioeval.columns.names import NameReader, related
 from trioeval.columns.types import column_types, extras_of, means, written_columns
 from trioeval.documents.files import Around
 from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes, kind, nearest
@@ -33,31 +33,31 @@ from trioeval.templates import Templates
 from trioeval.text import json_text
 
 SETTINGS = tuple(fields_by_key(ColumnsSettings))
-"""Keys of an entry that only tasks of this type have."""
+"""Keys that only tasks of this type have."""
 
 
 @attrs.frozen
 class Reading:
-    """What such a task is read with."""
+    """The context in which a task is read."""
 
     around: Around
-    """What its files are read against."""
+    """The files that it may name."""
     templates: Templates
-    """Tell what is wrong with templates, and which names they use."""
+    """Checks templates and finds the names that they use."""
     converter: cattrs.Converter
-    """Of suites; silent."""
+    """Converts suites; reports no warnings."""
     structure: Callable[[Mapping[str, Any], Around], Suite]
-    """Gives the suite that data is."""
+    """Returns the suite of some data."""
 
 
 def columns_suite(
-    said: Mapping[str, Any], data: Mapping[str, Any], reading: Reading
+    task: Mapping[str, Any], data: Mapping[str, Any], reading: Reading
 ) -> tuple[Suite, list[Mistake]]:
-    """The suite of such a task, and everything that is wrong with it."""
+    """Return the suite of such a task, and everything that is wrong with it."""
     suite = UNREADABLE
     mistakes = Mistakes()
     listed = entries_of(data.get("providers"))
-    inline = _inline_providers(said.get("columns"), listed)
+    inline = _inline_providers(task.get("columns"), listed)
     written = [*listed, *(entry for _, entry in inline)]
 
     def placed(mistake: Mistake) -> Mistake:
@@ -82,11 +82,11 @@ def columns_suite(
     )
     settings: ColumnsSettings | None = None
     with mistakes.below():
-        settings = _settings(said, reading, roster)
+        settings = _settings(task, reading, roster)
     providers = suite.providers if settings is None else roster.used
     suite = attrs.evolve(
         suite,
-        # What prompts they get means those of other tasks.
+        # `prompts` of a provider refers to other tasks.
         providers=tuple(attrs.evolve(entry, prompts=None) for entry in providers),
         tests=(),
         settings=suite.settings if settings is None else settings,
@@ -99,7 +99,7 @@ def columns_suite(
 def _inline_providers(
     columns: Any, listed: Sequence[Any]
 ) -> list[tuple[DocumentPath, dict[str, Any]]]:
-    """The providers that are written where they are used, each once, and where that is."""
+    """Return the providers that are defined in a column, each once, and where."""
     found: dict[str, tuple[DocumentPath, dict[str, Any]]] = {}
     known = set(map(json_text, listed))
     for place, column in enumerate(columns if isinstance(columns, list) else ()):
@@ -109,7 +109,7 @@ def _inline_providers(
     return [one for text, one in found.items() if text not in known]
 
 
-def _settings(said: Mapping[str, Any], reading: Reading, roster: Roster) -> ColumnsSettings:
+def _settings(task: Mapping[str, Any], reading: Reading, roster: Roster) -> ColumnsSettings:
     around = reading.around
     hooks: dict[str, Hook] = {
         "columns": _columns_hook(reading, roster),
@@ -118,27 +118,27 @@ def _settings(said: Mapping[str, Any], reading: Reading, roster: Roster) -> Colu
         "processors": _processors_hook(around),
     }
     structure = object_hook(strict_converter(), ColumnsSettings, hooks=hooks, check=_mistakes_of)
-    settings: ColumnsSettings = structure(said, ColumnsSettings)
+    settings: ColumnsSettings = structure(task, ColumnsSettings)
     for warning in _hidden(settings):
         around.warn(warning)
     return settings
 
 
 def _output_folder(named: str, around: Around) -> Path:
-    """The folder of a dataset's files, which may be in the working folder or in the suite's."""
+    """Return the folder of a dataset's files, which may be below the working folder or the suite's."""
     here = Path.cwd()
     return attrs.evolve(around, directory=here).place(named, also=(here,))
 
 
 def _columns_hook(reading: Reading, roster: Roster) -> Hook:
-    names = Reader(reading.around, reading.templates)
+    names = NameReader(reading.around, reading.templates)
     one = column_hook(reading.converter, reading.around, roster.place)
 
     def hook(value: Any, _wanted: Any) -> tuple[Column, ...]:
         if not isinstance(value, list):
             raise MistakenError(Mistake(f"must be a list of columns, got {kind(value)}"))
         if not value:
-            raise MistakenError(Mistake("there are no columns"))
+            raise MistakenError(Mistake("no columns are given"))
         found: list[Column | None] = []
         mistakes = Mistakes()
         for place, entry in enumerate(value):
@@ -166,23 +166,21 @@ def _processors_hook(around: Around) -> Hook:
 
 def _processor_mistakes(processor: Processor) -> Iterator[Mistake]:
     if (processor.target is None) == (not processor.drop_columns):
-        given = "neither of" if processor.target is None else "both"
-        message = f"{given} target and dropColumns {'are' if processor.target else 'is'} given"
-        yield Mistake(message, "write one of them")
+        yield one_of_two("target", "dropColumns", both=processor.target is not None)
     if processor.drop_columns and processor.stage == "before_batch":
-        message = "no column can be left out before the others are made"
+        message = "no column can be dropped before the other columns are made"
         yield Mistake(message, 'write "stage": "afterBatch"', at=("stage",))
     if processor.on_error == "drop_group" and processor.stage == "after_generation":
-        message = "after generation there is no group to drop"
+        message = "a group cannot be dropped after generation"
         yield Mistake(message, 'write "onError": "abort"', at=("onError",))
 
 
 def _mistakes_of(settings: ColumnsSettings) -> Iterator[Mistake]:
-    """What does not go together in settings whose parts are right."""
+    """Yield the contradictions in settings whose parts are valid."""
     if settings.rows is None and not any(
         isinstance(column, SeedColumns) for column in settings.columns
     ):
-        yield Mistake('"rows" is missing', "say how many are wanted: there is no seed to count")
+        yield Mistake('"rows" is missing', "without a seed column the number of rows must be given")
     types = column_types(settings)
     for place, column in enumerate(settings.columns):
         value = column.skip.value
@@ -190,21 +188,24 @@ def _mistakes_of(settings: ColumnsSettings) -> Iterator[Mistake]:
             (name for name in column.outputs if not fits(value, types.get(name, "json"))), None
         )
         if wrong is not None:
-            message = f"must be of the type of {wrong}, {types[wrong]}, got {kind(value)}"
-            yield Mistake(message, "null is of every type", at=("columns", place, "skip", "value"))
+            message = f"must be a value of the type of {wrong}, {types[wrong]}, got {kind(value)}"
+            yield Mistake(
+                message, "null is valid for every type", at=("columns", place, "skip", "value")
+            )
     made = {name for column in settings.columns for name in (*column.outputs, *extras_of(column))}
     for place, processor in enumerate(settings.processors):
         for position, pattern in enumerate(processor.drop_columns):
             if not any(means(pattern, name) for name in made):
                 at = ("processors", place, "dropColumns", position)
-                yield Mistake(f"{quote(pattern)} means no column", nearest(pattern, made), at=at)
+                message = f"{quote(pattern)} matches no column"
+                yield Mistake(message, nearest(pattern, made), at=at)
     yield from _alike(settings)
     if not written_columns(settings):
-        yield Mistake("no column is kept", 'leave out "keep": false somewhere', at=("columns",))
+        yield Mistake("no column is kept", 'remove "keep": false from a column', at=("columns",))
 
 
 def _alike(settings: ColumnsSettings) -> Iterator[Mistake]:
-    """Names that are one to files in which upper and lower case are the same."""
+    """Yield the names that differ only in case, which some file formats ignore."""
     if settings.format == "jsonl":
         return
     seen: dict[str, str] = {}
@@ -218,12 +219,10 @@ def _alike(settings: ColumnsSettings) -> Iterator[Mistake]:
 
 
 def _hidden(settings: ColumnsSettings) -> Iterator[Mistake]:
-    """Warnings of side-effect columns that are not there, because a column has their name."""
+    """Yield warnings of side-effect columns that are hidden by a column with the same name."""
     real = {name for column in settings.columns for name in column.outputs}
     for place, column in enumerate(settings.columns):
         for name in extras_of(column):
             if name in real:
-                message = (
-                    f"{quote(name)} is a column already: the side effect of this name is not kept"
-                )
-                yield Mistake(message, "give it another name to keep it", at=("columns", place))
+                message = f"{quote(name)} is also a column: this side effect is not kept"
+                yield Mistake(message, "rename it to keep it", at=("columns", place))

@@ -1,8 +1,8 @@
-"""What makes which columns, and what it needs for that.
+"""The producers of columns and their dependencies.
 
-A *producer* makes one column or several, and side-effect columns beside them. It is named after its first
-column. Producers depend on each other through columns; a column of one's own is no dependency. A side-effect
-column of a name that a real column has is not there: the real one wins.
+A *producer* makes one column or several, and side-effect columns. It is named after its first column.
+Producers depend on each other through columns; a producer's own columns are not dependencies. A side-effect
+column with the name of a real column is ignored: the real one wins.
 """
 
 import difflib
@@ -18,16 +18,17 @@ from typing import Literal, NamedTuple, TypeAlias
 import attrs
 
 from trioeval.errors import DatasetError
+from trioeval.text import counted
 
-# Rows in groups: fixed for ever by their numbers.
+# Rows in groups: fixed forever by their numbers.
 #
 # Group sizes follow from the original target and never change: 5 rows in groups of 2 are 2, 2, 1. A dataset
-# that is extended keeps them; the new rows make groups of their own behind them.
+# that is extended keeps them; the new rows make additional groups after them.
 
 
 @attrs.frozen
 class Grouping:
-    """Which rows make which group. Cheap for any number of rows.
+    """The assignment of rows to groups. Cheap for any number of rows.
 
     Raises:
         DatasetError: The size is less than 1, or the targets are not ascending numbers of at least 1.
@@ -41,9 +42,9 @@ class Grouping:
     """
 
     size: int
-    """Rows of a group, ≥ 1; the last one before each target may have fewer."""
+    """Rows of a group, ≥ 1; the last group before each target may have fewer."""
     targets: tuple[int, ...]
-    """How many rows there were to be, first and after each extension; ascending, never empty, each ≥ 1."""
+    """The requested number of rows, first and after each extension; ascending, never empty, each ≥ 1."""
 
     def __attrs_post_init__(self) -> None:
         if self.size < 1:
@@ -55,12 +56,12 @@ class Grouping:
 
     @property
     def rows(self) -> int:
-        """All rows."""
+        """The number of rows."""
         return self.targets[-1]
 
     @cached_property
     def _ends(self) -> tuple[int, ...]:
-        """How many groups there are up to each target."""
+        """The number of groups up to each target."""
         ends, groups, start = [], 0, 0
         for target in self.targets:
             groups -= (start - target) // self.size  # the quotient, rounded up
@@ -70,59 +71,59 @@ class Grouping:
 
     @property
     def parts(self) -> tuple[range, ...]:
-        """The groups of each target: all of a part have `size` rows, but for its last one."""
+        """The groups of each target: all of a part have `size` rows, except the last one."""
         return tuple(range(low, high) for low, high in pairwise((0, *self._ends)))
 
     def __len__(self) -> int:
-        """How many groups there are."""
+        """Return the number of groups."""
         return self._ends[-1]
 
     def rows_of(self, group: int) -> range:
-        """The rows of a group.
+        """Return the rows of a group.
 
         Raises:
-            IndexError: There is no such group.
+            IndexError: The group does not exist.
         """
         if not 0 <= group < len(self):
-            raise IndexError(f"there is no group {group}; there are {len(self)}")
+            raise IndexError(f"group {group} does not exist; there are {len(self)}")
         part = bisect_right(self._ends, group)
         behind = group - (self._ends[part - 1] if part else 0)
         start = (self.targets[part - 1] if part else 0) + behind * self.size
         return range(start, min(start + self.size, self.targets[part]))
 
     def group_of(self, row: int) -> int:
-        """The group of a row.
+        """Return the group of a row.
 
         Raises:
-            IndexError: There is no such row.
+            IndexError: The row does not exist.
         """
         if not 0 <= row < self.rows:
-            raise IndexError(f"there is no row {row}; there are {self.rows}")
+            raise IndexError(f"row {row} does not exist; there are {self.rows}")
         part = bisect_right(self.targets, row)
         if not part:
             return row // self.size
         return self._ends[part - 1] + (row - self.targets[part - 1]) // self.size
 
     def groups(self) -> Iterator[range]:
-        """The rows of all groups, in order."""
+        """Return the rows of all groups, in order."""
         return map(self.rows_of, range(len(self)))
 
     def extended(self, target: int) -> "Grouping":
-        """The same with more rows; itself if `target` is what it has.
+        """Return the grouping with more rows; itself if `target` is its number of rows.
 
         Raises:
-            DatasetError: That would be fewer.
+            DatasetError: The target is below the number of rows.
         """
         if target == self.rows:
             return self
         if target < self.rows:
             raise DatasetError(
-                f"a dataset of {self.rows} rows cannot be made smaller; {target} are wanted"
+                f"a dataset of {counted(self.rows, 'row')} cannot be reduced to {target}"
             )
         return Grouping(self.size, (*self.targets, target))
 
 
-# The things to be made of a dataset.
+# The jobs of a dataset.
 
 
 PREPARE = -1
@@ -130,74 +131,74 @@ FINISH = -2
 
 
 class MakeJob(NamedTuple):
-    """One thing to be made."""
+    """One job of a dataset."""
 
     producer: int
-    """Its place in the graph, or `PREPARE`, or `FINISH`."""
+    """The producer's index in the graph, or `PREPARE`, or `FINISH`."""
     group: int
     row: int | None = None
-    """Of a cell; None of a whole group."""
+    """The row of a cell; None for a whole group."""
 
 
 Scope: TypeAlias = Literal["scratch", "cell", "full"]
-"""`scratch` makes a whole group of rows from nothing; `cell` one row at a time; `full` a whole group of what
-is there."""
+"""`scratch` makes a whole group of rows from nothing; `cell` one row at a time; `full` a whole group from the
+columns that exist."""
 
 
 @attrs.frozen(kw_only=True)
 class Producer:
-    """What makes columns."""
+    """A maker of columns and its dependencies."""
 
     name: str
     outputs: tuple[str, ...]
     """Its columns, `name` first."""
     extras: tuple[str, ...] = ()
-    """Its side-effect columns; those that a real column has the name of are not there."""
+    """Its side-effect columns; one with the name of a real column is ignored."""
     requires: tuple[str, ...] = ()
     scope: Scope = "cell"
     ordered: bool = False
-    """Whether it makes group N before group N+1; not for cells."""
+    """True if it makes group N before group N+1; not for cells."""
 
 
 @attrs.frozen
 class GraphMistake:
-    """Why there is no graph of some producers."""
+    """A reason why producers do not form a valid graph."""
 
     producer: int
-    """The place of the one that it is told of."""
+    """The index of the producer with the mistake."""
     message: str
     hint: str | None = None
 
 
 @attrs.frozen(eq=False)
 class ColumnGraph:
-    """Producers in an order in which each comes after those that it needs. Made by `ColumnGraph.of`."""
+    """Producers in an order in which each comes after those that it needs; made by `ColumnGraph.of`."""
 
     producers: tuple[Producer, ...]
-    """In that order; ties as they were declared. Everything below counts them by their places here."""
+    """In that order; ties as they were declared. All other fields use the indices of this sequence."""
     columns: tuple[tuple[str, ...], ...]
-    """Of each, the columns that come of it: its outputs, then its side-effect columns that are there."""
+    """For each producer its columns: its outputs, then its side-effect columns that are not ignored."""
     upstream: tuple[tuple[int, ...], ...]
-    """Of each, those that it needs directly; ascending."""
+    """For each producer those that it needs directly; ascending."""
     downstream: tuple[tuple[int, ...], ...]
-    """Of each, those that need it directly; ascending."""
+    """For each producer those that need it directly; ascending."""
     maker: Mapping[str, int]
-    """Who makes each column, side-effect columns among them."""
+    """The producer of each column, including side-effect columns."""
 
     @classmethod
     def of(cls, producers: Sequence[Producer]) -> "ColumnGraph":
-        """The graph.
+        """Return the graph.
 
         Raises:
             DatasetError: It has a mistake, see `mistakes`.
         """
         if found := cls.mistakes(producers):
-            told = (
+            messages = (
                 f"column {producers[one.producer].name!r}: {one.message}"
                 + (f"; {one.hint}" if one.hint else "")
                 for one in found
             )
-            raise DatasetError("\n".join(told))
+            raise DatasetError("\n".join(messages))
         columns = _columns(producers)
         needs = _needs(producers, _makers(columns))
         order = _in_order(needs)
@@ -218,10 +219,10 @@ class ColumnGraph:
 
     @staticmethod
     def mistakes(producers: Sequence[Producer]) -> list[GraphMistake]:
-        """Everything that is wrong, by producer.
+        """Return everything that is wrong, by producer.
 
-        Two makers of one column, unknown columns, cycles with their path (one of each knot), what is made
-        from nothing and needs something all the same, and cells in order.
+        These are columns with two producers, unknown columns, cycles with their path (one for each strongly
+        connected part), scratch producers with requirements, and ordered cells.
         """
         maker = _makers(_columns(producers))
         found = [*_made_twice(producers), *_out_of_scope(producers, maker)]
@@ -231,13 +232,13 @@ class ColumnGraph:
                     others = sorted(other for other in maker if maker[other] != place)
                     near = difflib.get_close_matches(name, others, n=1)
                     hint = f'did you mean "{near[0]}"?' if near else None
-                    message = f'it needs column "{name}", which nothing makes'
+                    message = f'it needs column "{name}", which does not exist'
                     found.append(GraphMistake(place, message, hint))
         found += _cycles(producers, _needs(producers, maker))
         return sorted(found, key=lambda mistake: mistake.producer)
 
     def below(self, producer: int) -> frozenset[int]:
-        """Those that need a producer, directly or through others."""
+        """Return the producers that need a producer, directly or through others."""
         found: set[int] = set()
         waiting = [producer]
         while waiting:
@@ -247,13 +248,13 @@ class ColumnGraph:
         return frozenset(found)
 
     def jobs(self, rows: int, groups: int) -> int:
-        """How many jobs make a dataset: one a row and cell producer, one a group and other producer."""
+        """Return the number of jobs: one per row for cell producers, one per group for the others."""
         cells = sum(producer.scope == "cell" for producer in self.producers)
         return rows * cells + groups * (len(self.producers) - cells)
 
 
 def _columns(producers: Sequence[Producer]) -> list[tuple[str, ...]]:
-    """What each makes, without side-effect columns that real ones hide."""
+    """Return the columns of each producer, without side-effect columns that real columns hide."""
     real = {name for producer in producers for name in producer.outputs}
     return [
         (*producer.outputs, *(name for name in producer.extras if name not in real))
@@ -266,7 +267,7 @@ def _makers(columns: Iterable[Sequence[str]]) -> dict[str, int]:
 
 
 def _needs(producers: Sequence[Producer], maker: Mapping[str, int]) -> list[set[int]]:
-    """Of each, the places of those that it needs; nobody needs itself."""
+    """Return for each producer the indices of those that it needs, never itself."""
     return [
         {maker[name] for name in producer.requires if name in maker} - {place}
         for place, producer in enumerate(producers)
@@ -279,10 +280,10 @@ def _made_twice(producers: Sequence[Producer]) -> Iterable[GraphMistake]:
         for name in several:
             other = first.setdefault(name, place)
             if other != place:
-                message = f'it makes column "{name}", and so does "{producers[other].name}"'
+                message = f'column "{name}" is also made by "{producers[other].name}"'
                 yield GraphMistake(place, message)
         for name in sorted({name for name in several if several.count(name) > 1}):
-            yield GraphMistake(place, f'it makes column "{name}" twice')
+            yield GraphMistake(place, f'column "{name}" is listed twice')
 
 
 def _out_of_scope(
@@ -291,20 +292,20 @@ def _out_of_scope(
     for place, producer in enumerate(producers):
         foreign = [name for name in producer.requires if maker.get(name) != place]
         if producer.scope == "scratch" and foreign:
-            message = f'it is made from nothing, and needs column "{foreign[0]}"'
-            yield GraphMistake(place, message, 'a producer of scope "full" may need columns')
+            message = f'a producer of scope "scratch" cannot need column "{foreign[0]}"'
+            yield GraphMistake(place, message, 'use scope "full"')
         if producer.scope == "cell" and producer.ordered:
-            yield GraphMistake(place, "cells are made in no order", "leave out `ordered`")
+            yield GraphMistake(place, "cells are made in any order", "leave out `ordered`")
 
 
 def _cycles(producers: Sequence[Producer], needs: Sequence[set[int]]) -> Iterable[GraphMistake]:
-    """One cycle of each knot: what is on it is taken out before the next one is looked for."""
+    """Yield one cycle of each strongly connected part: a found cycle is removed before the next search."""
     left = {place: sorted(several) for place, several in enumerate(needs)}
     while True:
         try:
             TopologicalSorter(left).prepare()
         except CycleError as error:
-            circle: list[int] = error.args[1][:0:-1]  # each needs the next one
+            circle: list[int] = error.args[1][:0:-1]  # each node needs the next one
         else:
             return
         begin = circle.index(min(circle))
@@ -320,7 +321,7 @@ def _cycles(producers: Sequence[Producer], needs: Sequence[set[int]]) -> Iterabl
 
 
 def _in_order(needs: Sequence[set[int]]) -> list[int]:
-    """Kahn's algorithm: of those that may come next the one that was declared first."""
+    """Return a topological order (Kahn's algorithm); ties in the order of declaration."""
     missing = [len(several) for several in needs]
     dependants: list[list[int]] = [[] for _ in needs]
     for place, several in enumerate(needs):
@@ -340,12 +341,12 @@ def _in_order(needs: Sequence[set[int]]) -> list[int]:
 
 # The jobs of a dataset as the indices of a plan, by arithmetic.
 #
-# Only groups that are not written yet have indices, so a run that is resumed has a plan of what is left.
-# Within a group: scratch producers, the stage before all others (where there is one), the cells row by row,
-# full producers, the last stage.
+# Only groups that are not written yet have indices, so a resumed run has a plan of the rest. Within a group:
+# scratch producers, the stage before all others (if there is one), the cells row by row, full producers, the
+# last stage.
 #
-# Groups that have jobs make stretches of neighbours that are equally large, but for the last one of each:
-# within a stretch, a division finds the group of an index.
+# The groups with jobs form stretches of consecutive groups of equal size, except the last one of each: within
+# a stretch, a division finds the group of an index.
 
 
 _BEFORE, _CELLS = 0, 1
@@ -357,21 +358,21 @@ class _Stretch:
     base: int
     """The index of its first job."""
     jobs: int
-    """Of each of its groups; the last one may have fewer."""
+    """The jobs of each of its groups; the last group may have fewer."""
 
 
-class Numbering:
-    """From index to job and back; each in O(log s), of s stretches.
+class JobNumbering:
+    """Conversion between index and job; each in O(log s) for s stretches.
 
     Args:
-        graph: Who makes what.
-        grouping: Which rows make which group.
-        written: Groups that have no jobs any more. What is kept of them is in proportion to the runs of
-            neighbours among them, not to their number.
-        prepares: Whether each group has a stage `PREPARE`, as of `OpenGroups`.
+        graph: The producers.
+        grouping: The rows of each group.
+        written: Groups that have no more jobs. Memory is proportional to the number of runs of consecutive
+            groups among them, not to their number.
+        prepares: True if each group has a stage `PREPARE`, as in `OpenGroups`.
 
     Raises:
-        IndexError: A written group is none of the grouping.
+        IndexError: A written group does not exist.
     """
 
     def __init__(
@@ -402,22 +403,22 @@ class Numbering:
             self._size += jobs * (len(groups) - 1) + self._jobs(grouping.rows_of(groups[-1]))
 
     def __len__(self) -> int:
-        """How many jobs there are."""
+        """Return the number of jobs."""
         return self._size
 
     @property
     def groups(self) -> Iterable[int]:
-        """The groups that have jobs, in order; made as it is walked."""
+        """The groups that have jobs, in order; lazily."""
         return chain.from_iterable(stretch.groups for stretch in self._stretches)
 
     def job(self, index: int) -> MakeJob:
-        """The job of an index.
+        """Return the job with an index.
 
         Raises:
-            IndexError: There is no such index.
+            IndexError: The index does not exist.
         """
         if not 0 <= index < self._size:
-            raise IndexError(f"there is no job {index}; there are {self._size}")
+            raise IndexError(f"job {index} does not exist; there are {self._size}")
         at = bisect_right(self._stretches, index, key=lambda stretch: stretch.base) - 1
         stretch = self._stretches[at]
         behind, place = divmod(index - stretch.base, stretch.jobs)
@@ -432,17 +433,17 @@ class Numbering:
         return MakeJob(self._after[place - len(rows) * len(self._cells)], group)
 
     def index(self, job: MakeJob) -> int:
-        """The index of a job.
+        """Return the index of a job.
 
         Raises:
-            IndexError: There is no such job.
+            IndexError: The job does not exist.
         """
         part, place = self._at.get(job.producer, (None, 0))
         rows = self._grouping.rows_of(job.group)
         at = bisect_right(self._stretches, job.group, key=lambda stretch: stretch.groups.start) - 1
         is_there = part is not None and at >= 0 and job.group in self._stretches[at].groups
         if not is_there or (job.row not in rows if part == _CELLS else job.row is not None):
-            raise IndexError(f"there is no {job}")
+            raise IndexError(f"{job} does not exist")
         stretch = self._stretches[at]
         base = stretch.base + (job.group - stretch.groups.start) * stretch.jobs
         if part == _BEFORE:
@@ -453,15 +454,15 @@ class Numbering:
         return base + rows.index(job.row) * len(self._cells) + place
 
     def _jobs(self, rows: range) -> int:
-        """How many a group of some rows has."""
+        """Return the number of jobs of a group with some rows."""
         return len(self._before) + len(rows) * len(self._cells) + len(self._after)
 
 
 def _stretches(grouping: Grouping, written: Iterable[int]) -> Iterator[range]:
-    """Groups that are not written, as long ranges of one part each; none of them empty."""
+    """Yield the groups that are not written, as long non-empty ranges within one part."""
     gone = sorted(set(written))
     for group in gone[:1] + gone[-1:]:
-        grouping.rows_of(group)  # there is such a group
+        grouping.rows_of(group)  # raises if it does not exist
     at = 0
     for part in grouping.parts:
         begin = part.start

@@ -1,30 +1,30 @@
-"""The open groups of a dataset, and which jobs of theirs may start: counters, and never a search. Pure.
+"""The open groups of a dataset and the readiness of their jobs: counters, and never a search. Pure.
 
 A *job* makes all outputs of one producer for one row (`cell`) or for one group (`scratch`, `full`), or is one
-of the stages of a group: `PREPARE` after its scratch columns and before all others (only where the dataset
-has processors for that), and `FINISH` when every row that is left has every column.
+of the stages of a group: `PREPARE` after its scratch columns and before all others (only if the dataset has
+processors for that), and `FINISH` when every remaining row has every column.
 
 Groups are opened one after another, in ascending order, and closed when they are written or given up. Only
-open groups cost memory. A group that is passed over was written before.
+open groups use memory. A group that is skipped was written before.
 
-A cell may be made when the producers of whole groups that it needs are done, and the cells of its row that it
-needs. A full producer may when no row that is left lacks a column that it needs; dropping the last row that
-does frees it. An ordered one also waits until it has made the groups before, but for those of which no row is
-left. If it does not make one of them, because its job is lost or the group is closed, its turn stays there:
-what it makes of later groups may depend on that one, which another run makes first. A group without a row is
-finished at once: it has nothing to be made but `FINISH`.
+A cell is ready when the producers of whole groups that it needs are done, and so are the cells of its row
+that it needs. A full producer is ready when no remaining row lacks a column that it needs; dropping the last
+row that does makes it ready. An ordered producer also waits until it has made all previous groups, except
+those without remaining rows. If it does not make one of them, because its job is lost or the group is closed,
+it stops there: its results for later groups may depend on that group, which another run makes first. A group
+without rows can be finished at once: `FINISH` is its only job.
 
 Each producer is a node, and so are the two stages. A node that makes the group as a whole has one state; a
-node of cells has one for each row. Nothing is ever looked through to find what may be made next:
+node of cells has one for each row. No scan ever looks for the next job:
 
-- a node counts the nodes that must be complete for the whole group before it (`missing`). Of a node of
-  cells these are those that make whole groups; its cells count for themselves the cells of their row that
-  they still need (`needs`);
-- a node of cells counts the rows that are left and have no cell (`lacking`): at 0 it is complete, whether
-  the last one was made or dropped.
+- a node counts the nodes that must be complete for the whole group before it (`missing`). For a node of
+  cells these are the ones that make whole groups; each cell counts the cells of its row that it still
+  needs (`needs`);
+- a node of cells counts the remaining rows without a cell (`lacking`): at 0 it is complete, whether the last
+  cell was made or dropped.
 
-So a cell that is made costs one step for each node that needs it, and a row that is dropped one for each
-node of cells. Misuse is an error (a `RuntimeError`) and never ignored.
+So a completed cell costs one step for each node that needs it, and a dropped row one step for each node of
+cells. Misuse is an error (a `RuntimeError`) and never ignored.
 """
 
 from array import array
@@ -35,39 +35,47 @@ from typing import NoReturn
 import attrs
 import trio
 
-from trioeval.columns.graph import FINISH, PREPARE, ColumnGraph, Grouping, MakeJob, Numbering
+from trioeval.columns.graph import FINISH, PREPARE, ColumnGraph, Grouping, JobNumbering, MakeJob
 from trioeval.columns.journal import MadeRecord
-from trioeval.columns.makers.base import Order
+from trioeval.columns.makers.base import JobOrder
 from trioeval.columns.result import Cause, DroppedRow
 from trioeval.kernel import Freed
 
 _WAITING, _READY, _BEGUN, _ASIDE, _DONE, _LOST, _GONE = range(7)
-_NAMES = ("waits", "is ready", "is begun", "is set aside", "is complete", "is lost", "was dropped")
+_NAMES = (
+    "waits",
+    "is ready",
+    "has started",
+    "is set aside",
+    "is complete",
+    "is lost",
+    "was dropped",
+)
 _NAMED = (_READY, _BEGUN, _ASIDE)
-"""States of jobs that the kernel knows to be ready, and that have no outcome."""
+"""States of jobs that were reported to the kernel as ready, and that have no outcome."""
 
 
 @attrs.frozen(eq=False)
 class _Shape:
     """The counters that are the same for all groups.
 
-    Nodes are places of the graph, and behind them the stages, so that -1 and -2 find these in sequences.
+    Nodes are the indices of the graph, followed by the stages, so that -1 and -2 find these in sequences.
     """
 
     nodes: int
     prepares: bool
     needs: dict[int, int]
-    """The number of cells of its row that a cell needs, by node of cells."""
+    """By node of cells, the number of cells of its row that a cell needs."""
     missing: tuple[int, ...]
     """The number of nodes that must be complete for the whole group before a node."""
     same_row: tuple[tuple[int, ...], ...]
-    """The nodes whose cells need one of a node in their row."""
+    """By node, the nodes whose cells need its cell in the same row."""
     whole_group: tuple[tuple[int, ...], ...]
-    """The nodes that need a node to be complete for the whole group."""
+    """By node, the nodes that need it to be complete for the whole group."""
 
     @classmethod
     def of(cls, graph: ColumnGraph, *, prepares: bool) -> "_Shape":
-        """The shape of the groups of a graph."""
+        """Return the shape of the groups of a graph."""
         size = len(graph.producers)
         scopes = [producer.scope for producer in graph.producers]
         needs = {place: 0 for place in range(size) if scopes[place] == "cell"}
@@ -97,14 +105,14 @@ class _Shape:
 
 @attrs.define(eq=False)
 class OpenGroup:
-    """One open group: the states of its jobs, and what is kept of it beside its values."""
+    """One open group: the states of its jobs, and its records and counts."""
 
     number: int
     rows: range
     left: int
     """The number of rows that are not dropped."""
     gone: bytearray
-    """By row, whether it is dropped."""
+    """By row, 1 if it is dropped."""
     states: bytearray
     """By node that makes the group as a whole."""
     cells: dict[int, bytearray]
@@ -113,24 +121,24 @@ class OpenGroup:
     needs: dict[int, "array[int]"]
     lacking: dict[int, int]
     active: int = 0
-    """The number of jobs that are ready, begun or set aside."""
+    """The number of jobs that are ready, started or set aside."""
     aside: set[int] = attrs.field(factory=set)
-    """Indices of jobs that are set aside, and whose round has not come."""
+    """Indices of jobs that are set aside until their next round."""
     records: dict[tuple[int, int], MadeRecord] = attrs.field(factory=dict)
     """Results of an earlier execution, by producer and unit."""
     skipped: dict[int, set[int]] = attrs.field(factory=dict)
-    """By row, the producers that left it out."""
+    """By row, the producers that skipped it."""
     dropped: Counter[Cause] = attrs.field(factory=Counter)
     dropped_later: Sequence[DroppedRow] = ()
-    """Rows that an earlier execution has dropped, and that processors have still to see."""
+    """Rows that an earlier execution dropped, but that processors must still see."""
     reasons: dict[int, str] = attrs.field(factory=dict)
-    """By row, why something of it is not made in this run."""
+    """By row, the reason why one of its jobs is not run in this execution."""
     lost: str | None = None
-    """Why the group cannot finish."""
+    """The reason why the group cannot finish."""
 
     @classmethod
     def of(cls, shape: _Shape, number: int, rows: range, waiting: Iterable[int]) -> "OpenGroup":
-        """A group of which nothing is made.
+        """Return a group in which nothing is made.
 
         Args:
             shape: The shape of all groups.
@@ -157,38 +165,38 @@ class OpenGroup:
         )
 
     def is_gone(self, row: int) -> bool:
-        """Whether a row is dropped."""
+        """Return True if a row is dropped."""
         return bool(self.gone[row - self.rows.start])
 
     def rows_left(self) -> tuple[int, ...]:
-        """The rows that are not dropped; ascending."""
+        """Return the rows that are not dropped; ascending."""
         return tuple(row for row, gone in zip(self.rows, self.gone, strict=True) if not gone)
 
     def needed(self) -> tuple[MakeJob, ...]:
-        """The jobs that are not complete, lost ones and `FINISH` among them; those of dropped rows are not.
+        """Return the jobs that are not complete, including lost ones and `FINISH`, without dropped rows.
 
-        Of a group that is stuck: what keeps it from its end, for messages.
+        For messages about a group that is stuck: these jobs keep it from finishing.
         """
         return tuple(job for job in self.jobs() if self._state(job) not in (_DONE, _GONE))
 
     def is_begun(self, job: MakeJob) -> bool:
-        """Whether a job is under way, or set aside for another round."""
+        """Return True if a job is running, or set aside for another round."""
         return self._state(job) in (_BEGUN, _ASIDE)
 
     def is_over(self, node: int) -> bool:
-        """Whether a node that makes whole groups has done so, or has no row left to do so for."""
+        """Return True if a node that makes whole groups is done, or has no row left to make."""
         return self.states[node] in (_DONE, _GONE)
 
     def is_lost(self, node: int) -> bool:
-        """Whether a node that makes whole groups does not do so in this run."""
+        """Return True if a node that makes whole groups does not make this one in this execution."""
         return self.states[node] == _LOST
 
     def needs_one(self, node: int) -> bool:
-        """Whether a node that makes whole groups waits for one thing alone."""
+        """Return True if a node that makes whole groups waits for only one more node."""
         return self.states[node] == _WAITING and self.missing[node] == 1
 
     def jobs(self) -> Iterator[MakeJob]:
-        """All jobs: `PREPARE`, the graph, `FINISH`."""
+        """Yield all jobs: `PREPARE`, the graph, `FINISH`."""
         for node in (PREPARE, *range(len(self.states) - 2), FINISH):
             if node in self.cells:
                 for row in self.rows:
@@ -197,7 +205,7 @@ class OpenGroup:
                 yield MakeJob(node, self.number)
 
     def find(self, job: MakeJob) -> tuple[bytearray, int]:
-        """The place of the state of a job."""
+        """Return the states that contain the state of a job, and its index in them."""
         node, _, row = job
         cells = self.cells.get(node)
         if cells is None:
@@ -205,7 +213,7 @@ class OpenGroup:
                 return self.states, node
         elif row is not None and row in self.rows:
             return cells, row - self.rows.start
-        raise RuntimeError(f"there is no {job}; please report this")
+        raise RuntimeError(f"{job} does not exist; please report this")
 
     def _state(self, job: MakeJob) -> int:
         states, place = self.find(job)
@@ -215,13 +223,13 @@ class OpenGroup:
 class OpenGroups:
     """The jobs of all open groups, from when they may start until they have an outcome.
 
-    Each change notes the jobs that may start, and those that never will, until `freed` is called.
+    Each change collects the jobs that have become ready, and those that never will, until `freed` is called.
 
     Args:
         graph: The producers.
         grouping: The rows of each group.
-        written: Groups that have no jobs any more.
-        prepares: Whether each group has a stage `PREPARE`.
+        written: Groups that have no more jobs.
+        prepares: True if each group has a stage `PREPARE`.
     """
 
     def __init__(
@@ -234,41 +242,41 @@ class OpenGroups:
     ) -> None:
         self.graph = graph
         self.grouping = grouping
-        self.numbering = Numbering(graph, grouping, written, prepares=prepares)
+        self.numbering = JobNumbering(graph, grouping, written, prepares=prepares)
         self.groups: dict[int, OpenGroup] = {}
         """Open groups in their order."""
-        self.orders: dict[int, Order] = {}
-        """By index, the jobs that were named as ready and have no outcome."""
+        self.orders: dict[int, JobOrder] = {}
+        """By index, the jobs that were reported as ready and have no outcome."""
         self._shape = _Shape.of(graph, prepares=prepares)
         self._last = -1
         """The group that was opened last."""
         self._turns: dict[int, deque[int]] = {
             place: deque() for place, producer in enumerate(graph.producers) if producer.ordered
         }
-        """By ordered producer: the groups that it is not over with; the turn is the first one's."""
+        """By ordered producer: the groups that it has not finished; it is the turn of the first one."""
         self._given_up: dict[int, int] = {}
-        """By ordered producer: the first group that was closed before it was over with it."""
+        """By ordered producer: the first group that was closed before the producer had finished it."""
         self._released: list[MakeJob] = []
-        """Jobs that have become ready within a change."""
+        """Jobs that have become ready during a change."""
         self._now_ready: list[int] = []
         self._now_blocked: list[int] = []
 
-    def order(self, job: MakeJob) -> Order:
-        """The order of a job that may start now."""
-        return Order(job)
+    def order(self, job: MakeJob) -> JobOrder:
+        """Return the order of a job that may start now."""
+        return JobOrder(job)
 
     def freed(self, by: int) -> Freed:
-        """The changes since the last call.
+        """Return the changes since the last call.
 
         Args:
-            by: The job that has caused them.
+            by: The job that caused them.
         """
         freed = Freed(self._now_ready, [(index, by) for index in self._now_blocked])
         self._now_ready, self._now_blocked = [], []
         return freed
 
     def admit(self, number: int) -> OpenGroup:
-        """Open a group: in ascending order, and each once. `release` names its first jobs."""
+        """Open a group: in ascending order, and each once. `release` then reports its first jobs."""
         if not self._last < number < len(self.grouping):
             raise RuntimeError(
                 f"group {number} cannot be opened: the last one was {self._last} of"
@@ -284,11 +292,11 @@ class OpenGroups:
         return group
 
     def release(self, group: OpenGroup, dropped: Iterable[int] = ()) -> None:
-        """Name the jobs of an admitted group that may start from the beginning.
+        """Report the jobs of an admitted group that may start immediately.
 
         Args:
             group: The group.
-            dropped: Rows that are gone from the beginning.
+            dropped: Rows that are already dropped.
         """
         self.drop_rows(group, dropped)
         if group.left:
@@ -297,17 +305,17 @@ class OpenGroups:
                     self._ready_node(group, node)
         self._name_released()
 
-    def start(self, order: Order) -> trio.CancelScope:
-        """Begin a job that was named as ready, or begin it again; returns the scope of its body."""
+    def start(self, order: JobOrder) -> trio.CancelScope:
+        """Start a job that was reported as ready, or start it again; return the cancel scope of its body."""
         group = self.group(order.job)
         states, place = group.find(order.job)
         if states[place] not in _NAMED:
-            self._misuse(order.job, "begun", states[place])
+            self._misuse(order.job, "started", states[place])
         states[place] = _BEGUN
         return order.begin()
 
     def set_aside(self, index: int) -> OpenGroup:
-        """Let a job that was begun wait for another round."""
+        """Let a started job wait for another round."""
         order = self.orders[index]
         order.set_aside()
         group = self.group(order.job)
@@ -317,15 +325,15 @@ class OpenGroups:
         return group
 
     def name_aside(self, group: OpenGroup) -> None:
-        """Name the jobs of a group as ready that were set aside."""
+        """Report the jobs of a group that were set aside as ready."""
         self._now_ready += sorted(group.aside)
         group.aside.clear()
 
     def complete(self, job: MakeJob) -> None:
-        """A job that was begun has made its columns.
+        """Note that a started job has made its columns.
 
-        Not called for a job whose row was dropped meanwhile, nor for one of a group of which no row is
-        left, but for `FINISH`.
+        Not called for a job whose row was dropped meanwhile, nor, except for `FINISH`, for a job of a group
+        without remaining rows.
         """
         group = self.group(job)
         states, place = group.find(job)
@@ -351,10 +359,10 @@ class OpenGroups:
         self._name_released()
 
     def drop_rows(self, group: OpenGroup, rows: Iterable[int]) -> None:
-        """Rows are gone, with all that is made of them; those that are gone already change nothing.
+        """Drop rows with everything that is made for them; rows that were already dropped are ignored.
 
-        Bodies of their jobs are cancelled; so are those of a group of which no row is left, but for
-        `FINISH`.
+        The bodies of their jobs are cancelled; if no row of the group remains, so are all bodies except that
+        of `FINISH`.
         """
         dropped = list(rows)
         for row in dropped:
@@ -381,9 +389,10 @@ class OpenGroups:
         self._name_released()
 
     def mark_lost(self, job: MakeJob) -> None:
-        """A job is not made in this run, and nothing that needs it, whether it was ready, begun or neither.
+        """Note that a job and all jobs that need it are not run in this execution.
 
-        Its group can no longer finish, unless the row (of a job of a whole group: every row) is dropped.
+        It may be ready, started or neither. Its group can no longer finish, unless the row (for a job of a
+        whole group: every row) is dropped.
         """
         group = self.group(job)
         states, place = group.find(job)
@@ -410,9 +419,9 @@ class OpenGroups:
         self._name_released()
 
     def is_stuck(self, group: OpenGroup) -> bool:
-        """Whether an open group has not finished, nothing of it is ready or begun, and nothing will be.
+        """Return True if an open group has not finished, has no ready or running job, and will not get one.
 
-        A group that only waits for an ordered producer's turn is not stuck while that may come.
+        A group that only waits for the turn of an ordered producer is not stuck while that turn may come.
         """
         return not (
             group.active
@@ -425,18 +434,18 @@ class OpenGroups:
 
     @property
     def standing(self) -> int:
-        """The number of ordered producers that make nothing more: groups behind their turn get stuck."""
+        """The number of stopped ordered producers: groups after their turn get stuck."""
         return sum(map(self._stands, self._turns))
 
     def group(self, job: MakeJob) -> OpenGroup:
-        """The group of a job."""
+        """Return the group of a job."""
         try:
             return self.groups[job.group]
         except KeyError:
             raise RuntimeError(f"group {job.group} is not open; please report this") from None
 
     def _name_released(self) -> None:
-        """Make the orders of jobs that have become ready within a change, in the order of their indices."""
+        """Make the orders of jobs that have become ready during a change, in the order of their indices."""
         released, self._released = self._released, []
         for index, job in sorted((self.numbering.index(job), job) for job in released):
             self.orders[index] = self.order(job)
@@ -447,7 +456,7 @@ class OpenGroups:
             self._advance(place)
 
     def _advance(self, place: int) -> None:
-        """Give the turn of an ordered producer to the first group that it is not over with."""
+        """Give the turn of an ordered producer to the first group that it has not finished."""
         turns = self._turns.get(place)
         before = len(turns or ())
         while turns:
@@ -468,18 +477,18 @@ class OpenGroups:
         return turns[0] == self._given_up.get(place) if first is None else first.is_lost(place)
 
     def _complete_node(self, group: OpenGroup, node: int) -> None:
-        """A node is complete for the whole group."""
+        """Note that a node is complete for the whole group."""
         for other in self._shape.whole_group[node]:
             self._count_down(group, other)
 
     def _count_down(self, group: OpenGroup, node: int) -> None:
-        """A node needs one thing less of the whole group."""
+        """Note that a node needs one node less."""
         group.missing[node] -= 1
         if not group.missing[node]:
             self._ready_node(group, node)
 
     def _ready_node(self, group: OpenGroup, node: int) -> None:
-        """A node needs nothing any more of the whole group."""
+        """Note that a node needs no more nodes."""
         if node not in group.cells:
             self._ready_job(group, group.states, node, MakeJob(node, group.number))
             return
@@ -495,7 +504,7 @@ class OpenGroups:
             self._released.append(job)
 
     def _empty(self, group: OpenGroup) -> None:
-        """No row is left: the group is finished, whatever it lacks."""
+        """Let a group without remaining rows finish, whatever it lacks."""
         for node in range(-1, self._shape.nodes - 2):
             if node not in group.cells:
                 self._give_up(group, group.states, node, MakeJob(node, group.number))
@@ -503,7 +512,7 @@ class OpenGroups:
         self._advance_all()
 
     def _give_up(self, group: OpenGroup, states: bytearray, place: int, job: MakeJob) -> None:
-        """A job is not wanted any more: let it never start, not start again, or cancel it."""
+        """Prevent a job from starting or restarting, or cancel it: its result is no longer needed."""
         state = states[place]
         states[place] = _GONE
         if state != _WAITING and state not in _NAMED:

@@ -1,4 +1,4 @@
-"""What is written down of a dataset while it is built, and found again when its run is resumed."""
+"""The journal of a dataset: what is recorded while it is built, and read when its run is resumed."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
@@ -12,80 +12,80 @@ from trioeval.columns.result import DroppedRow
 
 @attrs.frozen(kw_only=True)
 class MadeRecord:
-    """What one job has made."""
+    """The result of one job."""
 
     producer: str
-    """Its name."""
+    """The name of the producer."""
     unit: int
     """The row of a cell; the group of a producer that makes whole groups."""
     digest: str
-    """Of everything that the producer is and needs, see `fingerprints`: a record with another one does not
-    count."""
+    """The digest of the producer's settings and inputs, see `fingerprints`: a record with another digest is
+    ignored."""
     values: Mapping[int, Mapping[str, Any]]
-    """What was made, by row; JSON."""
+    """The values by row; JSON."""
     skipped: tuple[int, ...] = ()
-    """Rows among them that were left out."""
+    """Rows whose cells were skipped."""
     tally: Mapping[str, Any] = attrs.field(factory=dict)
-    """What it cost, as `Tally` counts, so that a profile is the same after a resume."""
+    """The costs, in the form of `JobCosts.json`, so that a profile is the same after a resume."""
 
 
 @attrs.frozen(kw_only=True)
 class Restored:
-    """What an earlier execution has written down of one group."""
+    """The records of an earlier execution for one group."""
 
     made: Sequence[MadeRecord] = ()
     dropped: Sequence[DroppedRow] = ()
 
 
 class DatasetJournal(Protocol):
-    """Where the run writes down one dataset. Nothing synchronous here waits or raises."""
+    """The journal of one dataset. The synchronous methods never wait or raise."""
 
     @property
     def resumed(self) -> bool:
-        """Whether there is anything to find."""
+        """True if an earlier execution has written records."""
         ...
 
     @property
     def grouping(self) -> Grouping | None:
-        """How rows were grouped before; None if nothing was begun."""
+        """The grouping of an earlier execution; None if there was none."""
         ...
 
     def begin(self, grouping: Grouping, fingerprint: Mapping[str, str], /) -> None:
-        """What the dataset is, before anything is made of it."""
+        """Record what the dataset is, before anything of it is made."""
         ...
 
     def made(self, record: MadeRecord, /) -> None:
-        """Write down what a job has made; in the step in which it becomes known."""
+        """Record the result of a job, in the same step in which the result becomes known."""
         ...
 
     def dropped(self, row: DroppedRow, /) -> None:
-        """Write down that a row is gone."""
+        """Record that a row was dropped."""
         ...
 
     def written(self, group: GroupFile, /) -> None:
-        """Write down that a group is written."""
+        """Record that a group was written."""
         ...
 
     def stage(self, name: str, state: str, /) -> None:
-        """Write down that a stage of the whole dataset has begun, or is over (`after_generation`)."""
+        """Record that a stage of the whole dataset has started or ended (`after_generation`)."""
         ...
 
     def stages(self) -> Mapping[str, str]:
-        """What was written down of such stages."""
+        """Return the recorded states of these stages."""
         ...
 
     def groups(self) -> Sequence[GroupFile]:
-        """The groups that were written, without those of `again`."""
+        """Return the groups that were written, without those of `again`."""
         ...
 
     def again(self) -> frozenset[int]:
-        """The groups that are to be written anew, since lost rows of them are tried again."""
+        """Return the groups to write again because their lost rows are retried."""
         ...
 
     def restored(self, group: int, rows: range, /) -> Restored:
-        """What was written down of a group: to go on with it, or to count what it cost if it is written."""
+        """Return the records of a group: to continue it, or to count its costs if it is written."""
         ...
 
     async def durable(self) -> None:
-        """Return when everything until now is safe, or cannot be made so."""
+        """Return when all records so far are durable, or cannot be made durable."""
         ...

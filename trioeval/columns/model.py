@@ -1,8 +1,8 @@
 """Datasets that are built column by column, as a suite file describes them: frozen data.
 
-A column has a kind, which is what makes its values. Most kinds make one column under `name`; those that make
-several list them under `outputs`. All of them know what they need of other columns: `requires` holds what the
-file says there and what templates name, in the order in which they stand there.
+The kind of a column determines how its values are made. Most kinds make one column under `name`; those that
+make several list them under `outputs`. `requires` of every column lists the columns that it needs: those that
+the file lists there and those that its templates use, in the order of the file.
 """
 
 from collections.abc import Iterator, Mapping
@@ -46,36 +46,36 @@ _SCORES = Form({"type": "array", "minItems": 1, "items": {"$ref": "#/$defs/Score
 
 @attrs.frozen(kw_only=True)
 class Skip:
-    """When a cell is left out, which then counts as complete."""
+    """The condition for skipping a cell; a skipped cell counts as complete."""
 
     when: SomeText | None = None
-    """An expression over the row, as between the braces of a template; None leaves out nothing by itself."""
+    """An expression over the row, as between the braces of a template; None skips no cell by itself."""
     value: Any = None
-    """What stands in a cell that is left out; JSON."""
+    """The value of a skipped cell; JSON."""
     propagate: bool = True
-    """Whether a cell is left out as well where one that it needs was."""
+    """True if a cell is also skipped when a cell that it needs was skipped."""
     on_error: Literal["fail", "skip"] = "fail"
-    """What it means that `when` cannot be evaluated: the cell fails, or is left out."""
+    """The result when `when` cannot be evaluated: the cell fails, or is skipped."""
 
 
 @attrs.frozen(kw_only=True)
 class ColumnEntry:
-    """What columns of all kinds have in common."""
+    """The fields of columns of all kinds."""
 
     kind: ClassVar[str]
-    """The `type` that files write."""
+    """The value of `type` in files."""
 
     name: ColumnName
-    """The column; of a kind that makes several, the first of them."""
+    """The column; for a kind that makes several, the first of them."""
     outputs: ColumnNames = attrs.field(metadata=NOT_IN_FILES)
     """All columns that it makes, `name` first."""
     requires: NamesInRows = ()
-    """The columns that it looks at, those in `skip.when` among them; none of its own."""
+    """The columns that it uses, including those in `skip.when`; none of its own."""
     skip: Skip = Skip()
     drop_when: SomeText | None = None
-    """An expression over the row, with the new values: where it is true the row is dropped."""
+    """An expression over the row including the new values; if it is true, the row is dropped."""
     keep: bool = True
-    """Whether it is written to the dataset; others only serve to make columns."""
+    """True if it is written to the dataset; other columns only serve to make columns."""
 
     @outputs.default
     def _name_alone(self) -> tuple[str, ...]:
@@ -84,24 +84,24 @@ class ColumnEntry:
 
 @attrs.frozen(kw_only=True)
 class SeedColumns(ColumnEntry):
-    """`type: seed`. Columns that are there already, in a file or in the rows of an earlier task."""
+    """`type: seed`. Existing columns, from a file or from the rows of an earlier task."""
 
     kind = "seed"
     INHERITED_KEYS: ClassVar = dict.fromkeys(("name", "outputs", "requires", "skip"))
 
     file: Annotated[Path, Form(SOME_TEXT)] | None = None
-    """CSV, JSON lines or Parquet, by its ending; absolute. None takes the rows of `from_task`."""
+    """CSV, JSON lines or Parquet, by its extension; absolute. None takes the rows of `from_task`."""
     from_task: SomeText | None = None
-    """The id of a task that comes first."""
+    """The id of a task that runs first."""
     columns: SeededColumns = attrs.field(factory=dict)
-    """The columns that it makes, each with what it is called in the source. Its keys are `outputs`."""
+    """The columns that it makes, each with its name in the source. Its keys are `outputs`."""
     order: Literal["ordered", "shuffled"] = "ordered"
-    """Whether row r gets source row r, or one of a random order that is another each time around. Where there
-    are more rows than in the source, it begins again."""
+    """`ordered`: row r gets source row r. `shuffled`: the source is shuffled again in each round. If there
+    are more rows than in the source, it starts again."""
     seed: int | None = None
-    """Of the random order; None takes the dataset's."""
+    """The seed of the shuffled order; None takes the dataset's."""
     empty_as_null: bool = False
-    """Whether empty cells of CSV are null."""
+    """True if empty cells of CSV become null."""
 
 
 @attrs.frozen(kw_only=True)
@@ -111,7 +111,7 @@ class CategorySampler:
     values: tuple[Any, ...]
     """JSON; never empty."""
     weights: tuple[NotNegative, ...] | None = None
-    """How often each of them, relative to each other; None is all alike."""
+    """The relative frequency of each value; None makes all equally frequent."""
 
 
 @attrs.frozen(kw_only=True)
@@ -121,17 +121,17 @@ class SubcategorySampler:
     category: ColumnName
     """The column that it depends on."""
     values: Mapping[str, tuple[Any, ...]]
-    """What there is to choose from by the text of the category."""
+    """The possible values by the text of the category."""
 
 
 @attrs.frozen(kw_only=True)
 class UniformSampler:
-    """A number from `low` to `high`, both included, each as likely as any other."""
+    """A number from `low` to `high`, both included, uniformly distributed."""
 
     low: float
     high: float
     decimals: Number | None = None
-    """Digits behind the point; 0 makes whole numbers, None leaves them as they are."""
+    """Digits after the decimal point; 0 makes whole numbers, None does not round."""
 
 
 @attrs.frozen(kw_only=True)
@@ -143,22 +143,22 @@ class GaussianSampler:
     """Standard deviation."""
     decimals: Number | None = None
     low: float | None = None
-    """The least value; smaller ones are drawn again."""
+    """The minimum; smaller values are drawn again."""
     high: float | None = None
 
 
 @attrs.frozen(kw_only=True)
 class DatetimeSampler:
-    """An instant between two others, as text in ISO 8601 without a zone unless they have one."""
+    """A random date and time in a range, as text in ISO 8601, with a time zone only if the range has one."""
 
     start: str
     """ISO 8601, included."""
     end: str
-    """ISO 8601, included where `unit` gets there."""
+    """ISO 8601, included if it is a whole number of units after `start`."""
     unit: Literal["second", "minute", "hour", "day"] = "second"
-    """What it is a multiple of, from `start` on."""
+    """The step of the values, counted from `start`."""
     format: str | None = None
-    """As of `strftime`, in place of ISO 8601."""
+    """A format for `strftime` instead of ISO 8601."""
 
 
 @attrs.frozen(kw_only=True)
@@ -167,7 +167,7 @@ class UuidSampler:
 
     prefix: str = ""
     short: bool = False
-    """Only its first eight digits."""
+    """Use only the first eight digits."""
     uppercase: bool = False
 
 
@@ -194,7 +194,7 @@ class SamplerColumn(ColumnEntry):
 
 @attrs.frozen(kw_only=True)
 class ExpressionColumn(ColumnEntry):
-    """`type: expression`. What follows from other columns of the row: a template, or Python."""
+    """`type: expression`. A value computed from other columns of the row by a template or by Python."""
 
     kind = "expression"
 
@@ -202,8 +202,8 @@ class ExpressionColumn(ColumnEntry):
     python: str | None = None
     """A Python expression over the columns by name. Exactly one of the two is given."""
     as_type: Literal["text", "int", "float", "bool", "json"] = attrs.field(metadata={KEY: "as"})
-    """What the text of a template is read as, and what Python has to give; the key `as` of the file.
-    `text` of a template and `json` of Python where nothing is said."""
+    """The type that the text of a template is converted to, and that Python must return; the key `as` of the
+    file. The default is `text` for a template and `json` for Python."""
 
     @as_type.default
     def _as_type(self) -> Literal["text", "json"]:
@@ -212,53 +212,53 @@ class ExpressionColumn(ColumnEntry):
 
 @attrs.frozen(kw_only=True)
 class Asking:
-    """How a model is asked for a cell."""
+    """The model call that makes a cell."""
 
     provider: Provider
-    """Its place among the providers of the suite."""
+    """The index of the provider in the suite."""
     prompt: PromptText
     """A template over the row: text, or JSON or YAML of chat messages, as in prompts of suites."""
     config: Mapping[str, Any] = attrs.field(factory=dict)
-    """Keys of the provider's config that are different here."""
+    """Keys of the provider's config that are overridden here."""
     restarts: Number = 5
-    """How often it is asked anew after replies that cannot be used, ≥ 0."""
+    """The maximum number of new conversations after replies that cannot be used, ≥ 0."""
     corrections: Number = 0
-    """How often it is told within one conversation what was wrong with its reply, ≥ 0."""
+    """The maximum number of corrections within a conversation after replies that cannot be used, ≥ 0."""
 
 
 @attrs.frozen(kw_only=True)
 class LlmColumn(ColumnEntry):
-    """`type: llm`. What a model writes: text, or data of a schema."""
+    """`type: llm`. The output of a model: text, or data that matches a schema."""
 
     kind = "llm"
 
     asking: Asking = attrs.field(metadata=BESIDE_OTHERS)
     schema: ValueSchema | None = None
-    """JSON schema of the value; None is text."""
+    """The JSON schema of the value; None for text."""
     reasoning: ColumnName | None = None
-    """The side-effect column for the model's reasoning; None keeps none."""
+    """The side-effect column for the model's reasoning; None stores none."""
     trace: ColumnName | None = None
-    """The side-effect column for what was asked and answered: a list of messages; None keeps none."""
+    """The side-effect column for the conversation: a list of messages; None stores none."""
 
 
 @attrs.frozen(kw_only=True)
 class Score:
-    """One thing that a judge looks at."""
+    """One criterion of a judge."""
 
     name: SomeText
     description: SomeText
     options: ScoreOptions
-    """What each score means, by the score as text; numbers are given back as numbers."""
+    """The meaning of each score, by the score as text; scores that are numbers are returned as numbers."""
 
 
 @attrs.frozen(kw_only=True)
 class JudgeColumn(ColumnEntry):
-    """`type: judge`. What a model thinks of the row: for each score `{"score": …, "reasoning": …}`."""
+    """`type: judge`. A model's rating of the row: for each score `{"score": …, "reasoning": …}`."""
 
     kind = "judge"
 
     asking: Asking = attrs.field(metadata=BESIDE_OTHERS)
-    """Its `prompt` says what is judged; how to answer is told by the scores."""
+    """Its `prompt` contains what is judged; the instructions follow from the scores."""
     scores: Annotated[tuple[Score, ...], _SCORES]
     reasoning: ColumnName | None = None
     trace: ColumnName | None = None
@@ -271,7 +271,7 @@ class EmbeddingColumn(ColumnEntry):
     kind = "embedding"
 
     provider: Provider
-    """Its place among the providers of the suite."""
+    """The index of the provider in the suite."""
     text: SomeText
     """A template over the row."""
     config: Mapping[str, Any] = attrs.field(factory=dict)
@@ -279,11 +279,11 @@ class EmbeddingColumn(ColumnEntry):
 
 @attrs.frozen(kw_only=True)
 class PythonColumn(ColumnEntry):
-    """`type: python`. What a function of the suite's own makes.
+    """`type: python`. The results of a function of the suite.
 
-    The function gets, by `scope`: `cell` the row, `full` a list of rows and of their numbers, `scratch` the
-    number of the first row and how many are wanted. It returns the value (with several outputs, an object of
-    them), or a list of them.
+    The arguments of the function depend on `scope`: the row (`cell`), a list of rows and a list of their
+    numbers (`full`), or the number of the first row and the number of rows (`scratch`). It returns the value
+    (with several outputs, an object of them), or a list of values.
     """
 
     kind = "python"
@@ -293,29 +293,28 @@ class PythonColumn(ColumnEntry):
     """`file://gen.py:make`, with an absolute path."""
     scope: Literal["cell", "full", "scratch"] = "cell"
     ordered: bool = False
-    """Whether row groups are made one after another, in order. Not for cells."""
+    """True if row groups are made one after another, in order. Not for cells."""
     timeout_s: Positive = attrs.field(default=60.0, metadata={KEY: "timeout"})
     workers: Count | None = None
-    """Processes that call the function, 1 to 64; None is one for each processor. Not for ordered ones."""
+    """Processes that call the function, 1 to 64; None uses one per processor. Not for ordered columns."""
     extras: ColumnNames = ()
-    """Side-effect columns: keys that it may give besides its outputs."""
+    """Side-effect columns: keys that it may return besides its outputs."""
     as_types: ColumnTypes = attrs.field(factory=dict, metadata={KEY: "as"})
-    """The types of its columns, where they are not `json`; the key `as` of the file, one type or an
-    object."""
+    """The types of its columns that are not `json`; the key `as` of the file, one type or an object."""
 
 
 @attrs.frozen(kw_only=True)
 class ValidationColumn(ColumnEntry):
-    """`type: validation`. What assertions say of another column: `pass`, `score` and `reason`."""
+    """`type: validation`. The result of assertions on another column: `pass`, `score` and `reason`."""
 
     kind = "validation"
 
     target: SomeText
-    """The column that is looked at."""
+    """The column that is validated."""
     assertions: Assertions = attrs.field(metadata={KEY: "assert"})
-    """Those that ask nobody."""
+    """Assertions that make no calls."""
     drop: bool = False
-    """Whether rows that do not pass are dropped."""
+    """True if rows that do not pass are dropped."""
 
 
 Column: TypeAlias = (
@@ -332,87 +331,87 @@ Column: TypeAlias = (
 
 @attrs.frozen(kw_only=True)
 class Processor:
-    """What is done with all rows of a group, or with the whole dataset, at one stage."""
+    """A function or a removal of columns, for all rows of a group or of the whole dataset, at one stage."""
 
     stage: Annotated[Literal["before_batch", "after_batch", "after_generation"], BothSpellings()]
-    """When the seeds of a group are there; when a group is complete; when all are written."""
+    """When the seeds of a group exist; when a group is complete; when all groups are written."""
     target: str | None = None
     """`file://gen.py:clean`: a function that gets rows and their numbers, and returns rows and their numbers;
     after generation it gets all rows."""
     drop_columns: tuple[str, ...] = ()
-    """Columns that it leaves out; `*` stands for any text. Exactly one of the two is given."""
+    """Columns to remove; `*` matches any text. Exactly one of `target` and `drop_columns` is given."""
     keep_aside: bool = True
-    """Whether columns that are left out are written to a file of their own."""
+    """True if removed columns are written to separate files."""
     on_error: Annotated[Literal["abort", "drop_group"], BothSpellings()] = "abort"
     timeout_s: Positive = attrs.field(default=60.0, metadata={KEY: "timeout"})
 
 
 @attrs.frozen(kw_only=True)
 class ErrorWindow:
-    """When so many calls fail for good that the rest is not tried."""
+    """The condition for an early shutdown: too many calls fail permanently."""
 
     calls: Count = 10
-    """The last calls that are looked at."""
+    """The number of recent calls that are considered."""
     error_rate: Annotated[float, _SHARE] = 0.5
-    """The part of them that fails for good, from which on nothing new is begun; > 0 and ≤ 1."""
+    """The share of permanent failures among them, from which on nothing new is started; > 0 and ≤ 1."""
     enabled: bool = True
 
 
 @attrs.frozen(kw_only=True)
 class ColumnsSettings(TaskSettings):
-    """How the dataset of a task is built."""
+    """The settings of a dataset."""
 
     type: ClassVar[TaskType] = "columns"
 
     columns: tuple[Column, ...]
     rows: Count | None = None
-    """How many are wanted, ≥ 1; None is as many as the first of its seeds has."""
+    """The number of rows, ≥ 1; None takes the number of rows of its first seed."""
     group_size: Count = DEFAULT_GROUP_SIZE
-    """Rows of a checkpoint file, and of what full columns see at once, ≥ 1."""
+    """Rows of a checkpoint file, and of one call of a full column, ≥ 1."""
     seed: int = 0
-    """Of everything random."""
+    """The seed of everything random."""
     output_dir: Annotated[Path, Form(SOME_TEXT)] | None = None
-    """The folder of its files; absolute. None is `datasets/<task>` below the working folder."""
+    """The folder of its files; absolute. None is `datasets/<task>` in the working folder."""
     format: Literal["auto", "parquet", "jsonl"] = "auto"
-    """Of its files; `auto` is Parquet where that can be written (extra `parquet`), else JSON lines."""
+    """The format of its files; `auto` is Parquet if the extra `parquet` is installed, else JSON lines."""
     existing: Annotated[Literal["never", "if_possible", "always"], BothSpellings()] = attrs.field(
         default="never", metadata={KEY: "resume"}
     )
-    """What a new run does with files of an earlier one in its folder: refuse them; go on with them where they
-    fit, else begin anew; go on with them or fail. The key `resume` of the file."""
+    """Treatment of files of an earlier run in the folder of a new one. `never`: refuse them. `if_possible`:
+    continue with them if they fit, otherwise start again. `always`: continue or fail. The key `resume` of the
+    file."""
     salvage_rounds: Count = 2
-    """How often cells that failed by mishap are tried again when nothing else of their group goes on,
-    ≥ 1."""
+    """The final retry rounds of cells with transient failures, after everything else of their group; ≥ 1."""
     max_open_cells: Count = 50_000
-    """Values held in memory, ≥ 1: no further group is begun above it."""
+    """The maximum number of values in memory, ≥ 1: above it no further group is opened."""
     max_open_bytes: Count = 268_435_456
-    """Bytes held in memory, as estimated, ≥ 1; likewise."""
+    """The maximum estimated size of these values in bytes, ≥ 1: above it no further group is opened."""
     shutdown: ErrorWindow = ErrorWindow()
     processors: tuple[Processor, ...] = ()
 
     def code(self) -> Iterator[str]:
-        """The functions of columns and processors."""
+        """Yield the functions of columns and processors."""
         yield from (one.target for one in self.columns if isinstance(one, PythonColumn))
         yield from (one.target for one in self.processors if one.target is not None)
 
     def files(self) -> Iterator[Path]:
-        """The files of seeds."""
+        """Yield the seed files."""
         for one in self.columns:
             if isinstance(one, SeedColumns) and one.file is not None:
                 yield one.file
 
     def sources(self) -> Iterator[ColumnsOfTask]:
-        """The seeds that are rows of earlier tasks."""
+        """Yield the seeds that are rows of earlier tasks."""
         for place, one in enumerate(self.columns):
             if isinstance(one, SeedColumns) and one.from_task is not None:
                 yield ColumnsOfTask(task=one.from_task, place=place, columns=one.columns)
 
 
 def folder_of(settings: ColumnsSettings, task: str) -> Path:
-    """The folder of a dataset's files; absolute.
+    """Return the folder of a dataset's files; absolute.
 
     Args:
-        settings: How the dataset is built.
+        settings: The settings of the dataset.
         task: The id of its task.
     """
     if settings.output_dir is not None:

@@ -1,5 +1,5 @@
-# Apart from `run.prepare`: it belongs to this package, which the other only uses.
-"""What columns want of providers that these cannot do, found before anything is asked of them. Pure."""
+# Separate from `run.prepare`: these checks belong to this package, which the other only uses.
+"""Checks that the providers of columns can do what the columns need, before the first call. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -17,7 +17,7 @@ _HINTS: Mapping[Ability, str] = {
 
 
 def wrong_models(settings: ColumnsSettings, specs: Sequence[ProviderSpec]) -> Iterator[Problem]:
-    """Columns whose provider cannot do what they want, or does not know the keys of their config.
+    """Yield columns whose provider does not support them, or does not accept the keys of their config.
 
     Args:
         settings: The columns.
@@ -40,10 +40,10 @@ def _wrong(
     column: Column, spec: ProviderSpec, wanted: Ability, config: Mapping[str, Any]
 ) -> Iterator[tuple[str, str, str | None]]:
     if wanted not in abilities(spec.settings):
-        what = "texts" if wanted == "text" else "vectors"
+        what = "text" if wanted == "text" else "embeddings"
         yield (
             "provider",
-            f"{spec.id} gives no {what}, which {column.name} is made of",
+            f"{spec.id} does not return {what}, which column {column.name} needs",
             _HINTS[wanted],
         )
     elif config and isinstance(spec.settings, AdapterSettings):

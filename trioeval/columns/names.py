@@ -1,5 +1,5 @@
-# Apart from `columns.form`: what columns say of each other is checked without reading a file.
-"""What columns say of each other: which names their texts use, and whether there are such columns."""
+# Separate from `columns.form`: these checks read no file.
+"""References between columns: the names that their texts use, and the checks that these columns exist."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -35,34 +35,34 @@ from trioeval.text import parse_json
 
 
 @attrs.frozen
-class Use:
-    """The names in one part of an entry."""
+class NameUse:
+    """The names that one part of an entry uses."""
 
     at: DocumentPath
     names: tuple[str, ...] = ()
     """Columns, and side-effect columns."""
     fault: str | None = None
-    """What is wrong with the part, which then has no names."""
+    """The error in the part, which then has no names."""
     is_later: bool = False
-    """Whether it is looked at when the column's own values are there."""
+    """True if it is evaluated after the column's own values are made."""
     may_be_own: bool = False
-    """Whether its own name is taken, and means nothing."""
+    """True if the column's own name is accepted and ignored."""
     is_python: bool = False
 
     def means_column(self, name: str, known: Collection[str]) -> bool:
-        """Whether a name must be that of a column: it is one, or means nothing else."""
+        """Return True if a name must be a column: it is one, or has no other meaning."""
         return name in known or not (is_of_python(name) if self.is_python else name in GLOBAL_NAMES)
 
 
 @attrs.frozen
-class Reader:
+class NameReader:
     """Finds the names that entries use."""
 
     around: Around
     templates: Templates
 
-    def uses(self, entry: Any) -> Iterator[Use]:
-        """The parts of an entry that name columns, in its order. What is of no right shape is passed over."""
+    def uses(self, entry: Any) -> Iterator[NameUse]:
+        """Yield the parts of an entry that name columns, in its order. Parts of a wrong type are skipped."""
         if not isinstance(entry, dict):
             return
         for key, value in entry.items():
@@ -70,14 +70,14 @@ class Reader:
                 case _, "requires", list():
                     names = ((place, name) for place, name in enumerate(value) if _is_text(name))
                     yield from (
-                        Use((key, at), (_first(name),), may_be_own=True) for at, name in names
+                        NameUse((key, at), (_first(name),), may_be_own=True) for at, name in names
                     )
                 case _, "skip", {"when": str(text)}:
                     yield from self._expression((key, "when"), text)
                 case _, "dropWhen", str():
                     yield from self._expression((key,), value, is_later=True)
                 case ("sampler", "category", str()) | ("validation", "target", str()):
-                    yield Use((key,), (_first(value),))
+                    yield NameUse((key,), (_first(value),))
                 case "validation", "assert", list():
                     yield from self._assertions((key,), value)
                 case kind, name, str() | list():
@@ -85,47 +85,51 @@ class Reader:
                 case _:
                     pass
 
-    def _text(self, kind: Any, name: str, key: str, value: str | list[Any]) -> Iterator[Use]:
-        """A template or an expression, of which a column is made."""
+    def _text(self, kind: Any, name: str, key: str, value: str | list[Any]) -> Iterator[NameUse]:
+        """Yield the use of a template or expression from which a column is made."""
         match kind, name, value:
             case ("expression", "template", str(text)) | ("embedding", "text", str(text)):
                 fault = self.templates.syntax_error(text)
-                yield Use((key,), _sorted(self.templates.references(text)), fault)
+                yield NameUse((key,), _sorted(self.templates.references(text)), fault)
             case "expression", "python", str():
-                yield Use((key,), _sorted(python_names(value)), python_error(value), is_python=True)
+                yield NameUse(
+                    (key,), _sorted(python_names(value)), python_error(value), is_python=True
+                )
             case (("llm" | "judge"), "prompt", _):
                 try:
                     text = prompt_text(value, self.around)
-                except MistakenError:  # told where it is read
+                except MistakenError:  # reported when the prompt is read
                     return
                 names = {
                     name for one in _templates_in(text) for name in self.templates.references(one)
                 }
-                yield Use((key,), _sorted(names), self.templates.prompt_error(text))
+                yield NameUse((key,), _sorted(names), self.templates.prompt_error(text))
             case _:
                 pass
 
-    def _expression(self, at: DocumentPath, text: str, *, is_later: bool = False) -> Iterator[Use]:
+    def _expression(
+        self, at: DocumentPath, text: str, *, is_later: bool = False
+    ) -> Iterator[NameUse]:
         if text.strip():
             fault = expression_error(text, self.templates.filters)
-            yield Use(at, _sorted(expression_names(text)), fault, is_later)
+            yield NameUse(at, _sorted(expression_names(text)), fault, is_later)
 
-    def _assertions(self, at: DocumentPath, value: Iterable[Any]) -> Iterator[Use]:
-        """Their faults are told where they are read."""
+    def _assertions(self, at: DocumentPath, value: Iterable[Any]) -> Iterator[NameUse]:
+        """Yield the uses in assertions; their errors are reported when they are read."""
         for place, assertion in enumerate(value):
             below = assertion if isinstance(assertion, dict) else {}
             for key in ("value", "metric"):
                 texts = below.get(key)
                 for text in texts if isinstance(texts, list) else [texts]:
                     if isinstance(text, str):
-                        yield Use((*at, place, key), _sorted(self.templates.references(text)))
+                        yield NameUse((*at, place, key), _sorted(self.templates.references(text)))
             members = below.get("assert")
             if isinstance(members, list):
                 yield from self._assertions((*at, place, "assert"), members)
 
 
 def _templates_in(prompt: str) -> Iterator[str]:
-    """The templates in a prompt: of one that is JSON its texts, which are not written as they are meant."""
+    """Yield the templates in a prompt: of a JSON prompt its decoded texts."""
     try:
         parts = [parse_json(prompt)]
     except ValueError:
@@ -143,13 +147,13 @@ def _sorted(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def related(
-    entries: Sequence[Any], columns: Sequence[Column | None], reader: Reader
+    entries: Sequence[Any], columns: Sequence[Column | None], reader: NameReader
 ) -> tuple[list[Column | None], list[Mistake]]:
-    """Columns that know what they need of each other, and everything that is wrong with that.
+    """Return columns with their dependencies, and everything that is wrong with these.
 
     Args:
-        entries: As they stand in the file.
-        columns: What they stand for; None for those that are wrong.
+        entries: The entries of the file.
+        columns: The column of each entry; None for invalid ones.
         reader: Finds the names.
     """
     made = [_made_by(entry, column) for entry, column in zip(entries, columns, strict=True)]
@@ -166,12 +170,12 @@ def related(
                 mistakes.append(Mistake(use.fault, at=use.at).below(place))
                 continue
             others = [name for name in use.names if use.means_column(name, known)]
-            mistakes += (one.below(place) for one in _wrong_names(use, others, own, known))
+            mistakes += (one.below(place) for one in _wrong_names(entry, use, others, own, known))
             needed |= dict.fromkeys(name for name in others if name in known - own)
         if column is not None and needed and _comes_first(column):
-            message = f"what is made from nothing comes first, and {_listed(needed)} later"
+            message = f"this column is made first, but needs {_listed(needed)}, made later"
             at = next(at for at in (("dropWhen",), ("drop_when",)) if at[0] in entry)
-            mistakes.append(Mistake(message, "name its own columns only", at=(place, *at)))
+            mistakes.append(Mistake(message, "use only its own columns", at=(place, *at)))
         found.append(column and attrs.evolve(column, requires=tuple(needed)))
     mistakes += _category_mistakes(found)
     mistakes += _cycles(found)
@@ -179,14 +183,14 @@ def related(
 
 
 def _comes_first(column: Column) -> bool:
-    """Whether it needs nothing; it may still be asked to drop rows by what it made."""
+    """Return True if a column needs no others; it may still drop rows by its own values."""
     return isinstance(column, SeedColumns) or (
         isinstance(column, PythonColumn) and column.scope == "scratch"
     )
 
 
 def _first(name: str) -> str:
-    """The column of a dotted name."""
+    """Return the column of a dotted name."""
     return name.partition(".")[0]
 
 
@@ -195,11 +199,11 @@ def _listed(names: Iterable[str]) -> str:
 
 
 _Places = Mapping[DocumentPath, str]
-"""Names by where they are given."""
+"""Names by their places in an entry."""
 
 
 def _made_by(entry: Any, column: Column | None) -> tuple[_Places, _Places]:
-    """The columns that an entry makes, and its side-effect columns; of a wrong one what it seems to make."""
+    """Return the columns and side-effect columns of an entry; for an invalid one, what it seems to make."""
     entry = entry if isinstance(entry, dict) else {}
     names: dict[DocumentPath, str] = {}
     extras: dict[DocumentPath, str] = {}
@@ -222,7 +226,7 @@ def _made_by(entry: Any, column: Column | None) -> tuple[_Places, _Places]:
     if column is not None:
         names = {at: name for at, name in names.items() if name in column.outputs}
         extras = {at: name for at, name in extras.items() if name in extras_of(column)}
-    # The name of a function stands among its outputs as well.
+    # `outputs` of a function also contains its name.
     first = {name: at for at, name in reversed(names.items())}
     return {at: name for name, at in first.items()}, extras
 
@@ -232,7 +236,7 @@ def _is_text(value: Any) -> bool:
 
 
 def _made_twice(made: Sequence[tuple[_Places, _Places]]) -> Iterator[Mistake]:
-    """Columns of one name, and side-effect columns of one name that no column has."""
+    """Yield columns with the same name, and side-effect columns with the same name that no column has."""
     first: dict[str, DocumentPath] = {}
     for place, (names, _) in enumerate(made):
         for at, name in names.items():
@@ -250,24 +254,26 @@ def _made_twice(made: Sequence[tuple[_Places, _Places]]) -> Iterator[Mistake]:
 
 
 def _twice(name: str, first: DocumentPath, at: DocumentPath, what: str) -> Mistake:
-    message = f"columns[{first[0]}] makes the {what} {quote(name)} as well"
-    return Mistake(message, "give one of them another name", at=at)
+    message = f"columns[{first[0]}] also makes the {what} {quote(name)}"
+    return Mistake(message, "rename one of them", at=at)
 
 
 def _wrong_names(
-    use: Use, names: Iterable[str], own: set[str], known: set[str]
+    entry: Any, use: NameUse, names: Iterable[str], own: set[str], known: set[str]
 ) -> Iterator[Mistake]:
+    user = entry.get("name") if isinstance(entry, dict) else None
+    where = f" in column {quote(user)}" if isinstance(user, str) else ""
     for name in names:
         if name not in known:
             may_be = known if use.is_later or use.may_be_own else known - own
-            yield Mistake(f"there is no column {quote(name)}", nearest(name, may_be), at=use.at)
+            yield Mistake(f"unknown column {quote(name)}{where}", nearest(name, may_be), at=use.at)
         elif name in own and not (use.is_later or use.may_be_own):
-            message = f"{quote(name)} is what is made here, and is not there yet"
-            yield Mistake(message, "name another column", at=use.at)
+            message = f"{quote(name)} is made here, and has no value yet"
+            yield Mistake(message, "use another column", at=use.at)
 
 
 def _category_mistakes(columns: Sequence[Column | None]) -> Iterator[Mistake]:
-    """Categories for which there are no values, where it is known what they may be."""
+    """Yield categories without values, and values of unknown categories, if all categories are known."""
     drawn = {
         column.name: column.sampler
         for column in columns
@@ -280,10 +286,10 @@ def _category_mistakes(columns: Sequence[Column | None]) -> Iterator[Mistake]:
         missing, foreign = missing_categories(sampler, drawn[sampler.category])
         at = (place, "values")
         if missing:
-            message = f"there are no values for {_listed(map(quote, missing))}"
-            yield Mistake(message, f"{sampler.category} may be any of these", at=at)
+            message = f"no values are given for {_listed(map(quote, missing))}"
+            yield Mistake(message, f"{sampler.category} may have any of these values", at=at)
         for name in foreign:
-            message = f"{quote(name)} is no value of {sampler.category}"
+            message = f"{quote(name)} is not a value of {sampler.category}"
             yield Mistake(
                 message,
                 nearest(name, missing or sampler.values.keys() - foreign),
@@ -293,7 +299,7 @@ def _category_mistakes(columns: Sequence[Column | None]) -> Iterator[Mistake]:
 
 
 def _cycles(columns: Sequence[Column | None]) -> Iterator[Mistake]:
-    """Columns that need each other; what else could be wrong with a graph is told by itself."""
+    """Yield cycles of columns; other mistakes of the graph are reported elsewhere."""
     places = [place for place, column in enumerate(columns) if column is not None]
     producers: list[Producer] = []
     taken: set[str] = set()

@@ -1,4 +1,4 @@
-"""Tasks of type `columns`: opens what makes the columns, the rows of seeds and the folder, and runs them."""
+"""The opening of tasks of type `columns`: makers of columns, the rows of seeds, the folder of the dataset."""
 
 import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -24,7 +24,7 @@ from trioeval.columns.makers.code import (
     drop_conditions,
     skip_condition,
 )
-from trioeval.columns.makers.conversations import Cells
+from trioeval.columns.makers.conversations import CellServices
 from trioeval.columns.makers.llm import EmbeddingMaker, JudgeMaker, LlmMaker
 from trioeval.columns.makers.samplers import SamplerMaker
 from trioeval.columns.makers.seeds import SeedMaker, Source, open_seed_file, seed_rows
@@ -43,7 +43,7 @@ from trioeval.columns.model import (
 )
 from trioeval.columns.result import DatasetResult
 from trioeval.columns.run import DatasetRun
-from trioeval.columns.spec import DatasetSpec, Making, Rows
+from trioeval.columns.spec import DatasetSpec, ProducerSetup, Rows
 from trioeval.columns.types import column_types, producers_of, written_columns
 from trioeval.errors import DatasetError, Problem, SuiteError
 from trioeval.evaluation.outcomes import TaskEnd
@@ -60,35 +60,35 @@ from trioeval.suite.model import ProviderEntry
 PREVIEW_GROUP = 100  # rows
 
 _RECONCILE = (
-    "--reconcile moves it away, and keeps what was made for columns that are as they were; "
-    "or begin another run with another folder (outputDir)"
+    "--reconcile moves it away, and keeps the values of unchanged columns; "
+    "or start another run with another folder (outputDir)"
 )
 
 
 def dataset_row(row: int) -> str:
-    """What a row of a dataset is known by in the journal: its number, which is never another one."""
+    """Return the key of a row of a dataset in the journal: its number, which never changes."""
     return f"{row:032x}"
 
 
 @attrs.frozen(kw_only=True)
-class DatasetsTold:
-    """The observers of all datasets of a run, and how they go on."""
+class DatasetOptions:
+    """The observers of all datasets of a run, and the options of their execution."""
 
-    tell: Callable[[DatasetResult, Rows], None]
-    """Called once with each result, and the rows with their numbers if they are kept in memory."""
-    observe: Callable[[str | None, DatasetEvent], None] | None = None
-    """Called with each event, and the id of the task."""
+    on_result: Callable[[DatasetResult, Rows], None]
+    """Called once with each result, and with the numbered rows if they are in memory."""
+    on_event: Callable[[str | None, DatasetEvent], None] | None = None
+    """Called with each event and the id of its task."""
     reconcile: bool = False
-    """Whether a run that goes on may find another configuration than it began with."""
+    """True if a resumed run may have another configuration than the first execution."""
     in_memory: bool = False
-    """Whether rows are kept in memory, and no files are written."""
+    """True if rows are only kept in memory and no files are written."""
     preview: int | None = None
-    """Make so many rows at most."""
+    """The maximum number of rows of a preview."""
 
 
 @attrs.frozen(eq=False, kw_only=True)
 class DatasetParts:
-    """The open parts of one dataset, whatever its seeds are."""
+    """The open parts of one dataset, independent of its seeds."""
 
     prepared: PreparedSuite
     settings: ColumnsSettings
@@ -97,26 +97,26 @@ class DatasetParts:
     task: str | None
     journal: DatasetJournal | None
     left: Mapping[str, RowsLeft]
-    """Gets the rows of tasks that others are made of, by their ids."""
+    """Receives the rows of tasks that are used by other tasks, by their ids."""
     warn: Callable[[str], None]
     seeds: Mapping[str, Source]
-    """The rows of seeds that are files, by the names of their first columns."""
-    told: DatasetsTold
+    """The rows of seed files, by the names of their first columns."""
+    options: DatasetOptions
 
 
 @attrs.frozen
 class SeedFiles:
-    """The rows of all seeds of a suite that are files."""
+    """The rows of all seed files of a suite."""
 
     by_task: Mapping[str | None, Mapping[str, Source]]
     """For each task that builds a dataset, by the names of their first columns."""
 
 
 def read_seeds(prepared: PreparedSuite) -> SeedFiles:
-    """The rows of all seeds that are files. Blocks.
+    """Open all seed files. Blocks.
 
     Raises:
-        SuiteError: Files cannot be read, or are wrong; tells of all of them.
+        SuiteError: Files cannot be read, or are not valid; lists all of them.
     """
     found: dict[str | None, dict[str, Source]] = {}
     problems: list[Problem] = []
@@ -148,17 +148,17 @@ def read_seeds(prepared: PreparedSuite) -> SeedFiles:
 async def open_run(
     parts: DatasetParts, sources: Mapping[str, Source], stack: ExitStack | AsyncExitStack
 ) -> DatasetRun:
-    """A dataset whose seeds are known, ready to be built. A checkpoint.
+    """Return a dataset whose seeds are known, ready to be built. A checkpoint.
 
     Args:
-        parts: What is open.
+        parts: The open parts.
         sources: The rows of all of its seeds, by the names of their first columns.
-        stack: What lets go of its folder, however the run ends.
+        stack: Releases its folder when the run ends.
 
     Raises:
         DatasetError: The folder cannot be used.
     """
-    settings, told, prepared = parts.settings, parts.told, parts.prepared
+    settings, options, prepared = parts.settings, parts.options, parts.prepared
     graph = ColumnGraph.of(producers_of(settings))
     code = CodeFiles(prepared.suite.directory)
     filters = {name: code(file) for name, file in prepared.suite.nunjucks_filters.items()}
@@ -177,7 +177,7 @@ async def open_run(
     columns = [name for name in _written(settings) if name in types]
     grouping = _grouping(parts, sources)
     output: Output = MemoryOutput(grouping)
-    if not told.in_memory:
+    if not options.in_memory:
         folder = await trio.to_thread.run_sync(
             functools.partial(
                 _open_folder,
@@ -193,7 +193,7 @@ async def open_run(
         output = FolderOutput(folder)
         stack.callback(output.close)
         if folder.moved is not None:
-            parts.warn(f"the dataset that was in {folder.path} is in {folder.moved} now")
+            parts.warn(f"the previous dataset of {folder.path} was moved to {folder.moved}")
         grouping = folder.header.grouping
     digests = producer_digests(graph, settings, marks)
     limit_ms = prepared.suite.evaluate_options.timeout_ms
@@ -209,17 +209,17 @@ async def open_run(
         stages=stages_of(settings.processors, parts.scripts),
         timeout=limit_ms / 1000 if limit_ms else float("inf"),
     )
-    observe = None if told.observe is None else functools.partial(told.observe, parts.task)
+    observe = None if options.on_event is None else functools.partial(options.on_event, parts.task)
     return DatasetRun(spec, output, journal=parts.journal, observe=observe, warn=parts.warn)
 
 
 def check_folders(prepared: PreparedSuite) -> None:
-    """See that no dataset is to be begun in a folder that holds something else.
+    """Raise if the folder of a new dataset already contains something.
 
-    What can only be found out with the rows of an earlier task is not looked at.
+    Seeds from earlier tasks are not checked.
 
     Raises:
-        DatasetError: Some are; tells of all of them.
+        DatasetError: Some folders do; lists all of them.
     """
     troubles = []
     for part in prepared.parts:
@@ -243,7 +243,7 @@ def _mark(
     sources: Mapping[str, Source],
     code: CodeFiles,
 ) -> str | None:
-    """What the values of a column depend on beside what is said of it, if anything."""
+    """Return a digest of the inputs of a column besides its settings, if it has any."""
     match column:
         case SeedColumns():
             return sources[column.name].digest
@@ -258,18 +258,18 @@ def _mark(
 
 
 def _first_seed(settings: ColumnsSettings) -> str:
-    """The seed that says how many rows there are, where nothing else does, by its first column."""
+    """Return the first column of the seed that determines the number of rows if the settings do not."""
     return next(one.name for one in settings.columns if isinstance(one, SeedColumns))
 
 
 def _written(settings: ColumnsSettings) -> Sequence[str]:
-    """The columns that the files of groups have: what is left out at last is written before."""
+    """Return the columns in the files of groups: columns that are removed at the end are still written."""
     before = [one for one in settings.processors if one.stage != "after_generation"]
     return written_columns(attrs.evolve(settings, processors=tuple(before)))
 
 
 def _grouping(parts: DatasetParts, sources: Mapping[str, Source]) -> Grouping:
-    settings, preview = parts.settings, parts.told.preview
+    settings, preview = parts.settings, parts.options.preview
     rows = settings.rows or len(sources[_first_seed(settings)])
     if preview is not None:
         return Grouping(min(settings.group_size, PREVIEW_GROUP), (min(rows, preview),))
@@ -282,8 +282,8 @@ def _grouping(parts: DatasetParts, sources: Mapping[str, Source]) -> Grouping:
 def _open_folder(parts: DatasetParts, header: Header, kinds: Mapping[str, str]) -> DatasetFolder:
     settings, journal = parts.settings, parts.journal
     existing, helps = settings.existing, HELPS
-    if journal is not None and journal.grouping is not None:  # a run that goes on
-        existing = "if_possible" if parts.told.reconcile else "always"
+    if journal is not None and journal.grouping is not None:  # a resumed run
+        existing = "if_possible" if parts.options.reconcile else "always"
         helps = _RECONCILE
     return open_folder(
         folder_of(settings, parts.task or "dataset"),
@@ -297,16 +297,16 @@ def _open_folder(parts: DatasetParts, header: Header, kinds: Mapping[str, str]) 
     )
 
 
-# A task whose turn comes.
+# A task that starts when its dependencies are complete.
 #
-# What is known when the run begins is opened and looked at then, so that a folder that may not be used is
-# told before anything is asked. A seed that is made of the rows of an earlier task is known when that is
-# over.
+# Everything that is known when the run starts is opened and checked then, so that a folder that cannot be
+# used is reported before the first call. A seed from the rows of an earlier task is opened when that task has
+# ended.
 
 
 @attrs.frozen(eq=False)
 class DatasetTask:
-    """A dataset whose turn comes; see `trioeval.run.task_graph.Runnable`."""
+    """A dataset that starts in its turn; see `trioeval.run.task_graph.Runnable`."""
 
     parts: DatasetParts
     run: DatasetRun | None
@@ -314,14 +314,14 @@ class DatasetTask:
 
     @property
     def lanes(self) -> Collection[str]:
-        """Those that its prepared suite describes."""
+        """The lanes of its prepared suite."""
         return [spec.name for spec in self.parts.prepared.lane_specs]
 
     async def perform(self, run: TaskRun, lacking: Lacking | None, /) -> TaskEnd:
-        """Build it. A checkpoint.
+        """Build the dataset. A checkpoint.
 
         Raises:
-            TrioevalError: A seed cannot be read, or the folder not be used.
+            TrioevalError: A seed cannot be read, or the folder cannot be used.
         """
         missing = [one for one in _of_tasks(self.parts.settings) if not self._is_there(one)]
         if lacking is not None or missing:
@@ -329,8 +329,8 @@ class DatasetTask:
             is_cut = lacking is not None and lacking.how == "cut"
             why = Cut.BUDGET.value if is_cut else "stop" if lacking is None else "blocked"
             task, rows = self.parts.task, self.parts.settings.rows or 0
-            told = DatasetResult(task=task, requested=rows, written=0, not_run={why: rows})
-            self.parts.told.tell(told, ())
+            result = DatasetResult(task=task, requested=rows, written=0, not_run={why: rows})
+            self.parts.options.on_result(result, ())
             return "cut" if is_cut else "incomplete"
         with ExitStack() as stack:
             dataset = self.run
@@ -358,14 +358,16 @@ class DatasetTask:
             if left is not None and result.outcome == "complete":
                 left.put(output.rows_written())
                 left.is_complete = True
-            parts.told.tell(result, output.numbered if isinstance(output, MemoryOutput) else ())
+            parts.options.on_result(
+                result, output.numbered if isinstance(output, MemoryOutput) else ()
+            )
         if result.outcome == "complete":
             return "complete"
         is_cut = result.error is None and set(result.not_run) == {Cut.BUDGET.value}
         return "cut" if is_cut else "incomplete"
 
     async def _all_seeds(self) -> Mapping[str, Source]:
-        """Those of files, and those that earlier tasks have left."""
+        """Return the seeds from files, and those from the rows of earlier tasks."""
         seeds, left = _of_tasks(self.parts.settings), self.parts.left
 
         def read() -> dict[str, Source]:
@@ -383,14 +385,14 @@ class DatasetTask:
 
 
 async def open_dataset(parts: DatasetParts, stack: AsyncExitStack) -> DatasetTask:
-    """A dataset, opened as far as it can be known. A checkpoint.
+    """Open a dataset as far as its inputs are known. A checkpoint.
 
     Args:
-        parts: What is open.
-        stack: What lets go of its folder, also where the run never comes to it.
+        parts: The open parts.
+        stack: Releases its folder, also if the dataset is never started.
 
     Raises:
-        SuiteError: A seed cannot be read; tells of all that is wrong with it.
+        SuiteError: A seed cannot be read; lists all problems.
         DatasetError: The folder cannot be used.
     """
     if _of_tasks(parts.settings):
@@ -400,16 +402,16 @@ async def open_dataset(parts: DatasetParts, stack: AsyncExitStack) -> DatasetTas
 
 
 def _of_tasks(settings: ColumnsSettings) -> Sequence[SeedColumns]:
-    """The seeds that are rows of earlier tasks."""
+    """Return the seeds that are rows of earlier tasks."""
     seeds = [one for one in settings.columns if isinstance(one, SeedColumns)]
     return [one for one in seeds if one.from_task is not None]
 
 
-# What makes each column, put together from what the suite says and what is open.
+# The makers of columns, from the settings of the suite and the open parts.
 
 
 _RECORDED = (LlmColumn, JudgeColumn, EmbeddingColumn, PythonColumn)
-"""What costs money or time, or may be another value the next time."""
+"""Kinds whose values cost money or time, or may differ the next time."""
 
 
 def _makings(
@@ -417,14 +419,14 @@ def _makings(
     graph: ColumnGraph,
     sources: Mapping[str, Source],
     digests: Sequence[str],
-) -> Sequence[Making]:
-    """What makes each producer's columns, in the order of the graph.
+) -> Sequence[ProducerSetup]:
+    """Return the makers of the producers, in the order of the graph.
 
     Raises:
-        TemplateError: A condition or a template cannot be read.
+        TemplateError: A condition or a template is not valid.
     """
     settings, templates = parts.settings, parts.prepared.templates
-    cells = Cells(
+    cells = CellServices(
         asker=parts.asker,
         templates=attrs.evolve(templates, strict=True).for_data(),
         seed=settings.seed,
@@ -434,7 +436,7 @@ def _makings(
     for producer, digest in zip(graph.producers, digests, strict=True):
         number = numbers[producer.name]
         column = settings.columns[number]
-        making = Making(
+        making = ProducerSetup(
             maker=_maker(parts, number, cells, sources),
             kind=column.kind,
             digest=digest,
@@ -448,7 +450,9 @@ def _makings(
     return found
 
 
-def _maker(parts: DatasetParts, number: int, cells: Cells, sources: Mapping[str, Source]) -> Maker:
+def _maker(
+    parts: DatasetParts, number: int, cells: CellServices, sources: Mapping[str, Source]
+) -> Maker:
     settings, scripts, prepared = parts.settings, parts.scripts, parts.prepared
     filters, env = prepared.templates.filters, prepared.templates.env
     match _without_hidden_effects(settings, number):
@@ -476,7 +480,7 @@ def _maker(parts: DatasetParts, number: int, cells: Cells, sources: Mapping[str,
 
 
 def _without_hidden_effects(settings: ColumnsSettings, number: int) -> Column:
-    """A column whose side effects are only those that are there: a real column of their name wins."""
+    """Return a column without side effects that have the name of a real column: the real one wins."""
     column = settings.columns[number]
     if not isinstance(column, LlmColumn | JudgeColumn):
         return column

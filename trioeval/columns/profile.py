@@ -1,13 +1,13 @@
-"""What is in a column, counted as its groups are written. Pure.
+"""Statistics of a column, counted as its groups are written. Pure.
 
-Nothing here depends on the order of rows or groups, which is another one in each run: counts, sets, least
-values and exact sums are all that is kept.
+Nothing here depends on the order of rows or groups, which differs in each run: only counts, sets, least
+values and exact sums are stored.
 
-Different values are told apart by a hash of 64 bits, and the 1,001 least hashes are kept. While there are
+Distinct values are identified by a hash of 64 bits, and the 1,001 least hashes are stored. While there are
 fewer, their number is exact. Then the estimate is (k - 1) / u, where u in (0, 1] is the k-th least hash (k =
 1001) divided by 2**64: it is unbiased, with a standard error of about 1 / sqrt(k - 2), which is 3 % (Beyer,
 Haas, Reinwald, Sismanis, Gemulla: On Synopses for Distinct-Value Estimation Under Multiset Operations, 2007).
-Against HyperLogLog it needs 8 KB a column more, and is exact where that matters.
+Compared with HyperLogLog it needs 8 KB more per column, and is exact for small numbers.
 """
 
 import hashlib
@@ -23,18 +23,18 @@ import attrs
 import orjson
 import trio
 
-from trioeval.columns.account import Spent
+from trioeval.columns.account import ProducerCosts
 from trioeval.columns.cell_types import fits
 from trioeval.columns.makers.base import CellError
 from trioeval.columns.result import ColumnProfile, Histogram
 from trioeval.columns.spec import DatasetSpec, Rows
 
-# Mean and deviation of numbers, the same in whatever order they come. Pure.
+# Mean and standard deviation of numbers, independent of their order. Pure.
 #
-# Groups are written in an order that depends on the time that calls take, and a sum of floats on the order
-# of its parts. So nothing is rounded before the end: every float is a whole multiple of 2**-1074, and the
-# sums of the multiples and of their squares are exact as Python's integers. Welford's method needs less
-# memory, but gives other last digits in another order.
+# Groups are written in an order that depends on the duration of calls, and a sum of floats depends on the
+# order of its terms. So nothing is rounded before the end: every float is a whole multiple of 2**-1074, and
+# the sums of the multiples and of their squares are exact as Python's integers. Welford's method needs less
+# memory, but the last digits of its results depend on the order.
 
 
 _STEP_BITS = 1074  # the least float above 0 is 2**-1074
@@ -42,7 +42,7 @@ _STEP_BITS = 1074  # the least float above 0 is 2**-1074
 
 @attrs.define
 class Moments:
-    """What is known of the finite numbers that were added."""
+    """The sums of the finite numbers that were added."""
 
     _count: int = 0
     _least: float = math.inf
@@ -52,11 +52,11 @@ class Moments:
     _squares: int = 0
     """In squares of such steps."""
     _whole_sum: int = 0
-    """Of whole numbers, which need no steps: theirs would be long."""
+    """The sum of whole numbers, which need no steps: these integers would be long."""
     _whole_squares: int = 0
 
     def add(self, number: float) -> None:
-        """One more."""
+        """Add a number."""
         self._count += 1
         self._least = min(self._least, number)
         self._most = max(self._most, number)
@@ -70,7 +70,7 @@ class Moments:
         self._squares += steps * steps
 
     def figures(self) -> Mapping[str, float]:
-        """`min`, `max`, `mean`, and `std` over all of them (divided by their count); empty of none."""
+        """Return `min`, `max`, `mean` and `std` (of the population); empty without numbers."""
         if not self._count:
             return {}
         total = self._sum + (self._whole_sum << _STEP_BITS)
@@ -83,20 +83,20 @@ class Moments:
 
 
 def _root(over: int, under: int) -> float:
-    """The square root of a fraction, although neither part may be a float: it is halved by powers of 4."""
+    """Return the square root of a fraction whose parts may exceed floats: it is scaled by powers of 4."""
     half = (over.bit_length() - under.bit_length()) // 2
     near_one = over / (under << 2 * half) if half >= 0 else (over << -2 * half) / under
     return math.ldexp(math.sqrt(near_one), half)
 
 
 EXACT = 1000
-"""Different values that are counted exactly."""
+"""The maximum number of distinct values that is exact."""
 FEW = 100
-"""Different values up to which the frequent ones are told."""
+"""The maximum number of distinct values for which the frequent ones are listed."""
 _COMMON = 5
-_SHORT = 200  # bytes, as JSON, of a value that is told
+_SHORT = 200  # bytes, as JSON, of a value that is listed
 _KINDS = ("text", "int", "float", "bool", "list", "object", "null")
-_KIND_OF: Mapping[type, str] = {  # of nearly all values
+_KIND_OF: Mapping[type, str] = {  # nearly all values
     str: "text",
     int: "int",
     float: "float",
@@ -108,11 +108,11 @@ _KIND_OF: Mapping[type, str] = {  # of nearly all values
 
 
 class Profiler:
-    """Counts one column.
+    """The statistics of one column.
 
     Args:
         name: The column.
-        kind: Of what makes it, see `ColumnProfile.kind`.
+        kind: The kind of its maker, see `ColumnProfile.kind`.
 
     Example:
         >>> profiler = Profiler("score", "judge")
@@ -131,17 +131,17 @@ class Profiler:
         self._kinds: Counter[str] = Counter()
         self._least = _LeastHashes()
         self._counts: Counter[bytes] | None = Counter()
-        """How often each short value is there, as JSON; None when there are more than a few values."""
+        """The count of each short value, as JSON; None if there are more than a few values."""
         self._long: set[int] = set()
-        """Hashes of the others, which are never told."""
+        """Hashes of the long values, which are never listed."""
         self._lengths: Counter[int] = Counter()
-        """By how many bits the length has."""
+        """The counts of lengths, by their number of bits."""
         self._span = (sys.maxsize, 0)
         """The least and the largest length."""
         self._numbers = Moments()
 
     def add(self, value: Any, *, skipped: bool = False) -> None:
-        """A row was written. The value of a cell that was skipped is not looked at."""
+        """Add the value of a row that was written. The value of a skipped cell is ignored."""
         self._rows += 1
         self._skipped += skipped
         if skipped:
@@ -161,7 +161,7 @@ class Profiler:
         if counts is not None and is_short:
             counts[text] += 1
             if counts[text] > 1:
-                return  # its hash is known
+                return  # its hash is already stored
         hashed = self._least.add(text)
         if counts is not None:
             if not is_short:
@@ -171,7 +171,7 @@ class Profiler:
                 self._long.clear()
 
     def profile(self) -> ColumnProfile:
-        """What is known; nothing of calls."""
+        """Return the profile, without the costs of calls."""
         distinct, is_estimate = self._least.distinct()
         looked_at = self._rows - self._skipped - self._kinds["null"]
         return ColumnProfile(
@@ -191,21 +191,21 @@ class Profiler:
     def _common(self) -> tuple[tuple[Any, int], ...]:
         counts = self._counts or Counter()
         first = heapq.nsmallest(_COMMON, counts.items(), key=lambda item: (-item[1], item[0]))
-        if not first or first[0][1] == 1:  # all are different
+        if not first or first[0][1] == 1:  # all are distinct
             return ()
         return tuple((json.loads(text), count) for text, count in first)
 
 
 class _LeastHashes:
-    """The least hashes of different values: a synopsis that is a function of the set."""
+    """The least hashes of distinct values: a synopsis that is a function of the set."""
 
     def __init__(self) -> None:
         self._heap: list[int] = []
-        """Their negatives, so that the largest of them comes first."""
+        """The negated hashes, so that the largest hash comes first."""
         self._held: set[int] = set()
 
     def add(self, text: bytes) -> int:
-        """A value, as JSON. Returns its hash."""
+        """Add a value, as JSON, and return its hash."""
         digest = hashlib.blake2b(text, digest_size=8).digest()
         one = int.from_bytes(digest, "big") + 1
         if one in self._held:
@@ -220,14 +220,14 @@ class _LeastHashes:
         return one
 
     def distinct(self) -> tuple[int, bool]:
-        """How many there are, and whether that is estimated."""
+        """Return the number of distinct values, and True if it is an estimate."""
         if len(self._held) <= EXACT:
             return len(self._held), False
         return round(EXACT * 2**64 / -self._heap[0]), True
 
 
 def _json_of(value: Any) -> bytes:
-    """The same bytes for equal values of a kind."""
+    """Return the same bytes for equal values of a kind."""
     try:
         return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
     except TypeError:  # a number beyond 64 bits, a lone surrogate
@@ -253,9 +253,9 @@ def _kind_of(value: Any) -> str:
 
 
 def _histogram(bits: Counter[int], least: int, most: int) -> Histogram | None:
-    """Bins from one power of 2 to the next, wherever the lengths are; empty ones only between others.
+    """Return bins from one power of 2 to the next over the range of lengths.
 
-    The first begins at the least length, and the last ends behind the largest.
+    The first starts at the least length, and the last ends after the largest.
     """
     if not bits:
         return None
@@ -265,13 +265,13 @@ def _histogram(bits: Counter[int], least: int, most: int) -> Histogram | None:
     return Histogram(edges=edges, counts=tuple(bits[one] for one in bins))
 
 
-# What is in the columns of a dataset, and what they cost: counted as groups are written.
+# The statistics of all columns of a dataset and their costs, counted as groups are written.
 #
-# Of groups that an earlier execution has written only the values are there. Which of them were left out
-# follows from the row, because a condition looks at nothing else.
+# For groups that an earlier execution wrote only the values are known. Their skipped cells follow from the
+# rows, because a condition uses nothing else.
 
 
-_STRIDE = 200  # rows that are counted between two looks at the rest of the world
+_STRIDE = 200  # rows that are counted between two checkpoints
 
 
 class Profiles:
@@ -283,15 +283,15 @@ class Profiles:
         self._profilers = self._new()
         self._are_seen_again = bool(spec.stages.after_generation)
         self._skipped: dict[int, set[int]] = {}
-        """What was told of rows that are seen again."""
+        """The skipped cells of rows that are counted again."""
         self._is_last = False
 
     async def add(self, rows: Rows, skipped: dict[int, set[int]]) -> None:
-        """Rows were written. A checkpoint if they are many, which no cancellation ends.
+        """Add rows that were written. A checkpoint if they are many, which cannot be cancelled.
 
         Args:
-            rows: With their values.
-            skipped: By row, the producers that left it out.
+            rows: The rows with their values.
+            skipped: By row, the producers that skipped it.
         """
         for place, (row, values) in enumerate(rows, 1):
             gone = skipped.get(row, ())
@@ -299,29 +299,29 @@ class Profiles:
                 if profiler.name in values:
                     profiler.add(values[profiler.name], skipped=maker in gone)
             if not place % _STRIDE:
-                # One that was cancelled would count the group twice: it is written again then.
+                # A cancelled call would count the group twice: the group is then written again.
                 await trio.lowlevel.cancel_shielded_checkpoint()
         if self._are_seen_again:
             self._skipped |= skipped
 
     async def add_earlier(self, rows: Rows) -> None:
-        """Rows were written by an earlier execution. A checkpoint if they are many."""
+        """Add rows that an earlier execution wrote. A checkpoint if they are many."""
         await self.add(rows, {row: self._skips(values) for row, values in rows})
 
     def begin_anew(self) -> None:
-        """The whole was processed: only what is there now counts."""
+        """Restart the counts after the whole dataset was processed."""
         self._profilers = self._new()
         self._is_last = True
 
     async def add_processed(self, rows: Rows) -> None:
-        """Rows are there after the whole was processed. A checkpoint if they are many."""
+        """Add rows of the processed dataset. A checkpoint if they are many."""
         await self.add(rows, self._skipped)
 
-    def columns(self, spent: list[Spent]) -> tuple[ColumnProfile, ...]:
-        """What is known of each column that is there.
+    def columns(self, spent: list[ProducerCosts]) -> tuple[ColumnProfile, ...]:
+        """Return the profile of each column that exists.
 
         Args:
-            spent: What the columns of each producer have cost; all of it is told of the first of them.
+            spent: The costs of each producer; its first column gets all of them.
         """
         found = []
         for maker, profiler in zip(self._makers, self._profilers, strict=True):
@@ -340,12 +340,12 @@ class Profiles:
         ]
 
     def _skips(self, values: Mapping[str, object]) -> set[int]:
-        """Which producers left a row out, as far as it can be seen from what is written of it."""
+        """Return the producers that skipped a row, as far as its written values show it."""
         skipped: set[int] = set()
         for place, making in enumerate(self._spec.makings):
             try:
                 if making.skips(self._spec.graph.upstream[place], skipped, values):
                     skipped.add(place)
             except CellError:
-                continue  # it looks at what is not written
+                continue  # the condition uses a column that is not written
         return skipped

@@ -1,10 +1,10 @@
-"""A dataset while it is built: the readiness of its plan, and everything that changes.
+"""The state of a dataset while it is built; it is also the readiness of its plan.
 
-All of it happens synchronously, within the step of the job that causes it. The jobs that a change makes
-ready, and those that it puts an end to, are kept until the kernel asks for them in that same step.
+Every change happens synchronously, within the step of the job that causes it. The jobs that a change makes
+ready, and those that it ends, are collected until the kernel asks for them in that same step.
 
-A job that has made something has noted that before it ended. Only of one that has not, its outcome says what
-happens to its rows: they are dropped, or not run.
+A job that has made something has recorded that before it ended. Only for a job that has not, its outcome
+determines what happens to its rows: they are dropped, or not run.
 """
 
 from collections import defaultdict
@@ -14,8 +14,14 @@ from typing import Any
 import attrs
 import trio
 
-from trioeval.columns.account import Account, Spent, behind_processors, failed_producer, stuck
-from trioeval.columns.buffer import Buffer, FailureWindow, FairLine, MishapWarning
+from trioeval.columns.account import (
+    DatasetCounts,
+    ProducerCosts,
+    failed_producer,
+    pop_seen_by_processors,
+    stuck,
+)
+from trioeval.columns.buffer import Buffer, FailureWindow, FairQueue, TransientFailureWarning
 from trioeval.columns.events import (
     DatasetEvent,
     DatasetObserver,
@@ -37,43 +43,43 @@ from trioeval.columns.makers.base import (
     CellError,
     CellOrder,
     GroupOrder,
-    Order,
-    Skips,
-    Tally,
+    JobCosts,
+    JobOrder,
+    SkippedRows,
 )
 from trioeval.columns.result import DroppedRow
 from trioeval.columns.spec import DatasetSpec
 from trioeval.kernel import Freed, Interrupted, Job, NotRun, Outcome, Readiness, TimedOut
 from trioeval.sequences import LazySequence
 
-# Which groups are open at once: a budget of values held in memory. Pure.
+# The number of open groups is limited by a budget of values in memory. Pure.
 #
-# Groups are opened in order, each as a whole, as long as their values fit: what an open group will have
-# counts from its beginning. A group that is larger than the budget is opened alone. A column may run ahead
-# over all groups that are open, whatever the other columns do: what bounds it is the budget.
+# Groups are opened in order, each as a whole, as long as their values fit: all values that an open group will
+# have count from its opening. A group that is larger than the budget is opened alone. A column may run ahead
+# over all open groups, whatever the other columns do: only the budget limits it.
 #
-# One group that stands still must not let the rest of the dataset pass it for ever: the kernel keeps
-# outcomes in order, so those of all groups behind it stay in memory. So no group is opened that is further
-# ahead of the oldest open one than a few budgets.
+# A group that makes no progress must not let the rest of the dataset run ahead without limit: the kernel
+# emits outcomes in order, so the outcomes of all later groups stay in memory. So no group is opened that is
+# further ahead of the oldest open one than a few budgets.
 
 
 AHEAD = 4
-"""How many budgets of values may lie between the oldest open group and one that is opened."""
+"""The maximum distance between the oldest open group and a newly opened one, in budgets of values."""
 
 
 _ROWS_AT_ONCE = 1000
-"""Rows that are opened without a checkpoint: more than lanes have jobs under way."""
+"""Rows that are opened without a checkpoint: more than the lanes can work on at once."""
 
 
-class Progress(OpenGroups, Readiness):
+class DatasetProgress(OpenGroups, Readiness):
     """The state of one dataset, and the readiness of its plan.
 
     Args:
         spec: The dataset.
-        written: Groups that are written already.
+        written: Groups that are already written.
         journal: Where it is recorded; None of a preview.
-        observe: Notified of events.
-        end: Called when no group will be opened any more.
+        observe: Called with events.
+        end: Called when no more groups will be opened.
     """
 
     def __init__(
@@ -91,47 +97,47 @@ class Progress(OpenGroups, Readiness):
         self.spec = spec
         self.journal = journal
         self.buffer = Buffer()
-        self.account = Account([Spent() for _ in spec.graph.producers])
+        self.account = DatasetCounts([ProducerCosts() for _ in spec.graph.producers])
         self.is_cut = False
-        """Whether no group is opened any more, because the run is at its end."""
+        """True if no more groups are opened because the run is ending."""
         self.last: Outcome[Any] | None = None
         """The outcome that the kernel reports next."""
         self._observe = observe
         self._end = end
         self._columns = sum(map(len, spec.graph.columns))
-        """The number of values of a row."""
+        """The number of values in a row."""
         self._open_rows = 0
-        """The number of rows of all open groups."""
+        """The total number of rows of all open groups."""
         self._waiting = iter(self.numbering.groups)
         self._next = next(self._waiting, None)
-        """The next group to open; None if all were opened."""
-        self._lines: defaultdict[str, FairLine] = defaultdict(FairLine)
-        """The order of the jobs of each lane."""
+        """The next group to open; None if all have been opened."""
+        self._lines: defaultdict[str, FairQueue] = defaultdict(FairQueue)
+        """The fair queue of each lane."""
         self._window: FailureWindow | None = None
         if shutdown.enabled:
             self._window = FailureWindow(shutdown.calls, shutdown.error_rate)
-        self._mishaps = MishapWarning()
+        self._transient_warning = TransientFailureWarning()
         self._lost: str | None = None
-        """Why the first job was lost."""
+        """The reason why the first job was lost."""
         self._has_more = False
-        """Whether more groups might be opened now."""
+        """True if more groups might be opened now."""
         self._stood = 0
-        """Ordered columns that make nothing more, as far as groups that wait for them are given up."""
+        """The number of stopped ordered columns whose waiting groups have been given up."""
 
     def begin(self) -> Iterable[int]:
-        """The jobs of the first groups that may start. Those that never will follow the first outcome."""
+        """Return the jobs of the first groups that may start. Blocked jobs follow after the first outcome."""
         self._open_more()
         ready, self._now_ready = self._now_ready, []
         return ready
 
     def rank(self, index: int) -> tuple[float, ...]:
-        """The rank of a job: older groups come first, and columns of a group share a lane by weight.
+        """Return the rank of a job: older groups come first, and columns of a group share a lane by weight.
 
-        Jobs that take no time have their group alone, and come before its cells if they are of all of it.
+        Local jobs are ranked by group only; in a group, jobs of the whole group come before its cells.
         """
         order = self.orders[index]
         job = order.job
-        if order.is_gone:  # in the step that named it, perhaps with its whole group
+        if order.is_gone:  # in the step that reported it, perhaps with its whole group
             return (job.group,)
         if order.lane == LOCAL:
             return (job.group, job.row is not None)
@@ -140,15 +146,15 @@ class Progress(OpenGroups, Readiness):
         return order.rank
 
     def aside(self, index: int) -> Freed:
-        """A job runs again when nothing else of its group goes on."""
+        """Let a job run again when nothing else of its group is running."""
         order = self.orders[index]
         self._go_on(self.set_aside(index))
         if order.lane != LOCAL:
-            self.call_ended(order.lane, failed=False, mishap=True)
+            self.call_ended(order.lane, failed=False, transient=True)
         return self.freed(index)
 
     def over(self, index: int, *, done: bool) -> Freed:
-        """A job has its outcome."""
+        """Record the outcome of a job."""
         order = self.orders.get(index)
         if order is not None:
             group = self.groups.get(order.job.group)
@@ -161,24 +167,24 @@ class Progress(OpenGroups, Readiness):
         return self.freed(index)
 
     def freed(self, by: int) -> Freed:
-        """The changes since the last call; more groups are opened if there is room."""
+        """Return the changes since the last call; open more groups if there is room."""
         if self._has_more:
             self._open_more()
         self._give_up_in_vain()
         return super().freed(by)
 
-    def start(self, order: Order) -> trio.CancelScope:
-        """Begin a round of a job; returns the scope of its body."""
+    def start(self, order: JobOrder) -> trio.CancelScope:
+        """Start a round of a job; return the cancel scope of its body."""
         if order.rank is not None:
             self._lines[order.lane].started(order.rank)
         return super().start(order)
 
-    def order(self, job: MakeJob) -> Order:
-        """The order of a job that may start now: recorded, left out, or to be made."""
+    def order(self, job: MakeJob) -> JobOrder:
+        """Return the order of a job that may start now: recorded, skipped, or to be made."""
         if job.producer < 0:
             stages = self.spec.stages
             processors = stages.before_batch if job.producer == PREPARE else stages.after_batch
-            return Order(job, CODE if processors else LOCAL)
+            return JobOrder(job, CODE if processors else LOCAL)
         known = self._known(job)
         is_made = isinstance(known, MadeRecord) or (
             known is not None and len(known.rows) == len(self.rows_of(job))
@@ -187,7 +193,7 @@ class Progress(OpenGroups, Readiness):
         return GroupOrder(job, lane, known) if job.row is None else CellOrder(job, lane, known)
 
     def leave_out(self, group: OpenGroup, producer: int, rows: Iterable[int]) -> None:
-        """Cells of rows that are still there are left out, and with them their side effects."""
+        """Skip the cells of remaining rows, together with their side effects."""
         value = self.spec.makings[producer].skip.value
         for row in rows:
             if not group.is_gone(row):
@@ -196,11 +202,11 @@ class Progress(OpenGroups, Readiness):
 
     def record(
         self,
-        order: Order,
+        order: JobOrder,
         values: Mapping[int, Mapping[str, Any]],
         skipped: Iterable[int] = (),
     ) -> None:
-        """Record the result of a job, if that is worth it."""
+        """Record the result of a job, unless it is cheap to compute again."""
         job = order.job
         making = self.spec.makings[job.producer]
         if self.journal is None or not making.is_recorded:
@@ -219,11 +225,11 @@ class Progress(OpenGroups, Readiness):
     def drop(
         self, group: OpenGroup, dropped: Iterable[DroppedRow], producer: int | None = None
     ) -> None:
-        """Rows are gone: calls of theirs are cancelled, and nothing more is made of them.
+        """Drop rows: their calls are cancelled, and none of their jobs start any more.
 
         Args:
             group: Their group.
-            dropped: Those that are gone already change nothing.
+            dropped: The rows; those that were already dropped are ignored.
             producer: The producer that failed, if one did.
         """
         fresh = [one for one in dropped if not group.is_gone(one.row)]
@@ -239,13 +245,13 @@ class Progress(OpenGroups, Readiness):
             self.drop_rows(group, rows)
 
     def drop_again(self, group: OpenGroup) -> None:
-        """Processors have seen a group: drop the rows that were dropped behind them in another execution."""
+        """Drop the rows that an earlier execution dropped after processors had seen the group."""
         fresh = [one for one in group.dropped_later if not group.is_gone(one.row)]
         self._restore(group, fresh)
         self.drop_rows(group, [one.row for one in fresh])
 
     def write(self, group: OpenGroup, file: GroupFile) -> None:
-        """A group is written."""
+        """Record that a group is written."""
         if self.journal is not None:
             self.journal.written(file)
         self.account.add_written(file)
@@ -253,17 +259,17 @@ class Progress(OpenGroups, Readiness):
         self.complete(MakeJob(FINISH, group.number))
         self._forget(group)
 
-    def call_ended(self, lane: str, *, failed: bool, mishap: bool) -> None:
-        """A job that makes calls, or runs the suite's own code, has ended, well or not.
+    def call_ended(self, lane: str, *, failed: bool, transient: bool) -> None:
+        """Record that a job that makes calls or runs the suite's own code has ended.
 
         Args:
             lane: Its lane.
-            failed: Whether it has, for good.
-            mishap: Whether it has, and might have gone well.
+            failed: True if it failed permanently.
+            transient: True if it failed transiently.
         """
-        if self._mishaps.add(mishap=mishap, now=trio.current_time()):
+        if self._transient_warning.add(transient=transient, now=trio.current_time()):
             self.notify(ManyMishaps)
-        if mishap or self._window is None or self.account.early_shutdown:
+        if transient or self._window is None or self.account.early_shutdown:
             return
         if self._window.add(failed=failed):
             self._shut_down({LOCAL} if lane in OWN_LANES else OWN_LANES)
@@ -278,12 +284,12 @@ class Progress(OpenGroups, Readiness):
         return self.graph.producers[job.producer].name
 
     def rows_of(self, job: MakeJob) -> Sequence[int]:
-        """The rows that a job makes something of."""
+        """Return the rows that a job makes."""
         return self.groups[job.group].rows_left() if job.row is None else (job.row,)
 
     @property
     def held_up(self) -> str | None:
-        """Why an ordered column will make nothing more, if that is so: an earlier group lacks something."""
+        """The reason why an ordered column has stopped, if one has: an earlier group is incomplete."""
         return self._lost if self.standing else None
 
     async def recall(self, files: Iterable[GroupFile]) -> None:
@@ -298,7 +304,7 @@ class Progress(OpenGroups, Readiness):
             self._recall(restored)
 
     def _recall(self, restored: Restored) -> dict[tuple[int, int], MadeRecord]:
-        """Count the records of columns that are as they were; returns them by producer and unit."""
+        """Count the records of unchanged columns, and return them by producer and unit."""
         places = {one.name: place for place, one in enumerate(self.graph.producers)}
         found = {}
         for record in restored.made:
@@ -307,11 +313,11 @@ class Progress(OpenGroups, Readiness):
                 found[place, record.unit] = record
         for (place, _), record in found.items():
             self.account.spent[place].recalled += len(record.values)
-            self.account.spent[place].add(Tally.read(record.tally))
+            self.account.spent[place].add(JobCosts.read(record.tally))
         return found
 
-    def _not_made(self, group: OpenGroup, order: Order) -> None:
-        """A job has come to nothing, although something of it was wanted."""
+    def _not_made(self, group: OpenGroup, order: JobOrder) -> None:
+        """Handle a job that ended without a result although its rows still need one."""
         job, trouble, last = order.job, order.trouble, self.last
         match last:
             case Interrupted() | NotRun():
@@ -329,40 +335,42 @@ class Progress(OpenGroups, Readiness):
                     )
                     for row in self._rows_asked_for(order)
                 ]
-                self._fail(group, order, dropped, mishap=True)
+                self._fail(group, order, dropped, transient=True)
             case _ if trouble is not None and trouble.reason is not None:
                 self._lose(group, job, trouble.reason)
             case _ if trouble is not None:
                 name = self.producer_name(job)
                 dropped = [trouble.dropped(row, name) for row in self._rows_asked_for(order)]
-                self._fail(group, order, dropped, mishap=trouble.is_mishap)
-            case _ if order.scope is None:  # set aside, and its lane was closed before its round
+                self._fail(group, order, dropped, transient=trouble.is_transient)
+            case _ if (
+                order.scope is None
+            ):  # set aside, and its lane was closed before its next round
                 self._lose(group, job, "lane")
             case _:
-                pass  # a fault of ours, which ends the run
+                pass  # a bug of ours, which ends the run
 
-    def _rows_asked_for(self, order: Order) -> Sequence[int]:
-        """The rows that a job was to make something of, without those that it leaves out."""
+    def _rows_asked_for(self, order: JobOrder) -> Sequence[int]:
+        """Return the rows that a job was started to make, without those that it skips."""
         rows = self.rows_of(order.job)
-        if order.job.row is None and isinstance(order.known, Skips):
+        if order.job.row is None and isinstance(order.known, SkippedRows):
             return [row for row in rows if row not in order.known.skipped]
         return rows
 
     def _fail(
-        self, group: OpenGroup, order: Order, dropped: Sequence[DroppedRow], *, mishap: bool
+        self, group: OpenGroup, order: JobOrder, dropped: Sequence[DroppedRow], *, transient: bool
     ) -> None:
-        """Drop the rows of a job that failed; of a group, those that it leaves out have what they need."""
+        """Drop the rows of a job that failed; rows of a group that the job skips are complete."""
         job = order.job
         self.drop(group, dropped, job.producer)
-        if job.row is None and isinstance(order.known, Skips) and group.left:
+        if job.row is None and isinstance(order.known, SkippedRows) and group.left:
             self.leave_out(group, job.producer, order.known.skipped)
             self.complete(job)
         if order.lane != LOCAL and job.producer >= 0:
-            self.call_ended(order.lane, failed=not mishap, mishap=mishap)
+            self.call_ended(order.lane, failed=not transient, transient=transient)
 
     def _lose(self, group: OpenGroup, job: MakeJob, reason: str) -> None:
-        """A job is not made in this run."""
-        if job.producer == FINISH:  # that is made up for behind the plan
+        """Record that a job is not run in this execution."""
+        if job.producer == FINISH:  # the group is written after the plan
             return
         for row in self.rows_of(job):
             group.reasons.setdefault(row, reason)
@@ -371,10 +379,10 @@ class Progress(OpenGroups, Readiness):
         self.mark_lost(job)
 
     def _go_on(self, group: OpenGroup) -> None:
-        """A job of a group is over: see whether something of it still goes on.
+        """Check after a job of a group whether another one is running or ready.
 
         Raises:
-            RuntimeError: Nothing does, and nothing is lost that it needs: a fault of ours.
+            RuntimeError: There is none, although no job is lost: a bug of ours.
         """
         if self.groups.get(group.number) is not group:
             return
@@ -390,7 +398,7 @@ class Progress(OpenGroups, Readiness):
             self._forget(group)
 
     def _open_more(self) -> None:
-        """Open groups as far as the budget goes: some at once, and others with each job that is over."""
+        """Open groups within the budget: some at once, and more with each job that ends."""
         self._has_more = False
         if self.account.early_shutdown or self.is_cut or self.standing:
             if not self.groups and self._next is not None:
@@ -405,7 +413,7 @@ class Progress(OpenGroups, Readiness):
         self._has_more = True
 
     def _fits(self, number: int) -> bool:
-        """Whether the values of a group fit beside those of the open groups; alone, each one does."""
+        """Return True if the values of a group fit into the budget; alone, every group fits."""
         if not self.groups:
             return True
         settings, wanted = self.spec.settings, self.grouping.rows_of(number)
@@ -427,7 +435,7 @@ class Progress(OpenGroups, Readiness):
         self.buffer.open(group.rows)
         gone = {one.row: one for one in restored.dropped if one.row in group.rows}
         if self.spec.stages.before_batch:
-            group.dropped_later = behind_processors(self.graph, gone)
+            group.dropped_later = pop_seen_by_processors(self.graph, gone)
         self._restore(group, gone.values())
         self.notify(GroupOpened, number, len(group.records))
         self.release(group, gone)
@@ -439,8 +447,8 @@ class Progress(OpenGroups, Readiness):
             self.account.drop(one, failed_producer(self.graph, one))
             self.buffer.drop([one.row])
 
-    def _known(self, job: MakeJob) -> MadeRecord | Skips | None:
-        """The recorded result of a job, or the rows for which it asks nobody."""
+    def _known(self, job: MakeJob) -> MadeRecord | SkippedRows | None:
+        """Return the recorded result of a job, or the rows that it skips."""
         group, making = self.groups[job.group], self.spec.makings[job.producer]
         if group.records and (record := self._recorded(group, job)) is not None:
             return record
@@ -454,7 +462,7 @@ class Progress(OpenGroups, Readiness):
                     skipped.add(row)
             except CellError as error:
                 faults[row] = error
-        return Skips(frozenset(skipped), faults) if skipped or faults else None
+        return SkippedRows(frozenset(skipped), faults) if skipped or faults else None
 
     def _recorded(self, group: OpenGroup, job: MakeJob) -> MadeRecord | None:
         unit = job.group if job.row is None else job.row
@@ -463,19 +471,21 @@ class Progress(OpenGroups, Readiness):
             return None
         if all(row in record.values or row in record.skipped for row in self.rows_of(job)):
             return record
-        # It is made of other rows now, and what was made of its values before is of no use.
+        # It makes other rows now, and results that were computed from its old values are useless.
         stale = {job.producer, *self.graph.below(job.producer)}
         for key in [key for key in group.records if key[0] in stale]:
             old = group.records.pop(key)
-            if self.journal is not None:  # nor is it for an execution that comes after this one
+            if self.journal is not None:  # they are useless for later executions as well
                 self.journal.made(attrs.evolve(old, digest=""))
         return None
 
     def _give_up_in_vain(self) -> None:
-        """Give up the groups that wait for an ordered column that makes nothing more."""
+        """Give up the groups that wait for an ordered column that has stopped."""
         if self.standing == self._stood:
             return
-        for group in tuple(self.groups.values()):  # in their order: one may be stuck by another
+        for group in tuple(
+            self.groups.values()
+        ):  # in their order: one may be stuck because of another
             self._go_on(group)
         self._stood = self.standing
 
@@ -488,10 +498,10 @@ class Progress(OpenGroups, Readiness):
         self._open_more()
 
     def _shut_down(self, finishes: Collection[str]) -> None:
-        """Drop the rows that are not finished, but for those that only lack what `finishes` makes.
+        """Drop the rows that are not finished, except those that only lack what `finishes` makes.
 
         Args:
-            finishes: Lanes whose jobs are still made.
+            finishes: Lanes whose jobs still run.
         """
         self.account.early_shutdown = True
         self.notify(ShutDown)
@@ -504,15 +514,15 @@ class Progress(OpenGroups, Readiness):
                 if name is not None
             ]
             self.drop(group, dropped)
-        for group in groups:  # of another one nobody else asks whether something of it goes on
+        for group in groups:  # no other job will check whether they are stuck
             self._go_on(group)
         self._open_more()
 
     def _lacks(self, group: OpenGroup, row: int, finishes: Collection[str]) -> str | None:
-        """The first column that a row lacks, is made on another lane, and is not begun.
+        """Return the first column that a row lacks, is made on another lane, and has not been started.
 
-        A job that is begun comes to its end, and so does one that was set aside for another round: a
-        transient failure is not one for good.
+        A started job runs to its end, and so does one that was set aside for another round: its failure was
+        transient.
         """
         has = self.buffer.view(row)
         for place, producer in enumerate(self.graph.producers):
@@ -527,20 +537,20 @@ class Progress(OpenGroups, Readiness):
         return None
 
 
-class DatasetJobs(LazySequence[Job[Order]]):
-    """The jobs of a dataset, made as they are looked at."""
+class DatasetJobs(LazySequence[Job[JobOrder]]):
+    """The jobs of a dataset, made on access."""
 
-    def __init__(self, progress: Progress) -> None:
+    def __init__(self, progress: DatasetProgress) -> None:
         self._progress = progress
 
     def __len__(self) -> int:
         return len(self._progress.numbering)
 
-    def entry(self, index: int) -> Job[Order]:
-        """One job."""
+    def entry(self, index: int) -> Job[JobOrder]:
+        """Return one job."""
         order = self._progress.orders.get(index)
         if order is None:
-            order = Order(self._progress.numbering.job(index))
+            order = JobOrder(self._progress.numbering.job(index))
         if order.lane in OWN_LANES:
             return Job(index, order.lane, order)
         return Job(index, order.lane, order, self._progress.spec.timeout)

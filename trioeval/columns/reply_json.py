@@ -1,4 +1,4 @@
-"""What the values of rows are read as: members behind dotted names, and texts as numbers or JSON."""
+"""The conversion of values of rows: members of dotted names, and texts as numbers or JSON."""
 
 import math
 import re
@@ -17,18 +17,18 @@ _WHOLE = re.compile(r"[+-]?[0-9]+")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _TRUTHS = {"true": True, "false": False}
 DEEPEST = 100
-"""Levels of objects and lists in a value that others can still work with."""
+"""The maximum levels of objects and lists in a value that can still be processed."""
 TOO_DEEP = f"a value is nested more than {DEEPEST} levels deep"
 
 _LONGEST = 4300
-"""Digits of a whole number: Python reads no more, because that takes so long."""
+"""The maximum digits of a whole number: Python reads no more, because that would be slow."""
 
 
 def member(row: Mapping[str, Any], name: str) -> Any:
-    """The value of a name in a row: of a column, or with dots of what is inside of it.
+    """Return the value of a name in a row: of a column, or of a member of its value if the name has dots.
 
     Raises:
-        LookupError: There is none; the text says what there is.
+        LookupError: It does not exist; the message names the nearest ones.
 
     Example:
         >>> member({"vars": {"q": 1}, "a.b": 2}, "vars.q"), member({"a.b": 2}, "a.b")
@@ -41,19 +41,20 @@ def member(row: Mapping[str, Any], name: str) -> Any:
     for place, part in enumerate(parts):
         if not isinstance(found, Mapping):
             inside = ".".join(parts[:place])
-            msg = f"{quote(inside)} is {quote(found)}, and has no {quote(part)}"
-            raise LookupError(msg)  # noqa: TRY004 - not the fault of a type
+            msg = f"{quote(inside)} is {quote(found)}, which has no member {quote(part)}"
+            raise LookupError(msg)  # noqa: TRY004 - the name is wrong, not a type
         if part not in found:
             inside = f" in {quote('.'.join(parts[:place]))}" if place else ""
+            what = "member" if place else "column"
             raise LookupError(
-                f"there is no {quote(part)}{inside}; {nearest(part, map(str, found))}"
+                f"{what} {quote(part)} does not exist{inside}; {nearest(part, map(str, found))}"
             )
         found = found[part]
     return found
 
 
 def is_deep(value: Any) -> bool:
-    """Whether JSON is nested more than `DEEPEST` levels deep; without recursion.
+    """Return True if JSON is nested more than `DEEPEST` levels deep; without recursion.
 
     Example:
         >>> is_deep({"a": [1]}), is_deep(parse_json("[" * 101 + "]" * 101))
@@ -73,10 +74,10 @@ def is_deep(value: Any) -> bool:
 
 
 def read_text_as(text: str, wanted: AsType) -> Any:
-    r"""The value that a text stands for, with or without space around it.
+    r"""Return the value that a text represents; surrounding space is ignored.
 
     Raises:
-        CellError: It stands for none.
+        CellError: The text is not of the type.
 
     Example:
         >>> read_text_as(" 12\n", "int"), read_text_as("1e3", "float"), read_text_as("[1]", "json")
@@ -89,11 +90,11 @@ def read_text_as(text: str, wanted: AsType) -> Any:
         case "int":
             if _WHOLE.fullmatch(bare) and len(bare) <= _LONGEST:
                 return _fitting(int(bare), wanted)
-            raise CellError(f"{quote(text)} is no whole number")
+            raise CellError(f"{quote(text)} is not a whole number")
         case "float":
             if _NUMBER.fullmatch(bare) and math.isfinite(number := float(bare)):
                 return number
-            raise CellError(f"{quote(text)} is no finite number")
+            raise CellError(f"{quote(text)} is not a finite number")
         case "bool":
             if bare.lower() in _TRUTHS:
                 return _TRUTHS[bare.lower()]
@@ -107,10 +108,10 @@ def read_text_as(text: str, wanted: AsType) -> Any:
 
 
 def read_value_as(value: Any, wanted: AsType) -> Any:
-    """The value that a value stands for: of a text what it says, of all else itself, if it is of the type.
+    """Return a value converted to a type: texts are parsed, other values must be of the type.
 
     Raises:
-        CellError: It stands for none.
+        CellError: The value is not of the type.
 
     Example:
         >>> read_value_as(3.0, "int"), read_value_as("x", "json"), read_value_as(3, "text")
@@ -134,15 +135,15 @@ def read_value_as(value: Any, wanted: AsType) -> Any:
             return _fitting(_float(value), wanted)
         case _:
             what = {
-                "int": "no whole number",
-                "float": "no number",
+                "int": "not a whole number",
+                "float": "not a number",
                 "bool": "neither true nor false",
             }
             raise CellError(f"{quote(value)} is {what[wanted]}")
 
 
 def as_column(value: Any, kind: ColumnType) -> Any:
-    """A value of JSON as it stands in a column: a whole number may be written with a point, and the reverse.
+    """Return a JSON value as it is stored in a column: 5.0 is valid as a whole number, and 5 as a float.
 
     Raises:
         CellError: It is not of the column's type, or nested too deeply.
@@ -155,7 +156,7 @@ def as_column(value: Any, kind: ColumnType) -> Any:
     if is_number and kind in ("int", "float"):
         value = _whole(value) if kind == "int" else _float(value)
     if value is not None and not fits(value, kind):
-        raise CellError(f"{quote(value)} is no value of a column of type {kind}")
+        raise CellError(f"{quote(value)} is not valid in a column of type {kind}")
     if is_deep(value):
         raise CellError(TOO_DEEP)
     return value
@@ -169,19 +170,19 @@ def _fitting(number: float, wanted: Literal["int", "float"]) -> float:
 
 def _data(value: Any) -> Any:
     if not fits(value, "json"):
-        raise CellError(f"{quote(value)} holds a number that is not finite")
+        raise CellError(f"{quote(value)} contains a number that is not finite")
     if is_deep(value):
         raise CellError(TOO_DEEP)
     return value
 
 
 def _whole(value: Any) -> Any:
-    """The whole number that a number is; itself if it is none."""
+    """Return the whole number that a float is equal to; otherwise the value itself."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _float(value: float) -> float:
-    """The float that a number is; infinite if there is none."""
+    """Return the float of a number; infinite if it is too large."""
     try:
         return float(value)
     except OverflowError:

@@ -1,13 +1,13 @@
-# Apart from `columns.open`: together they exceed 600 lines.
-"""Builds one dataset on the kernel: one plan of all that is not made yet.
+# Separate from `columns.open`: together they exceed 600 lines.
+"""Builds one dataset on the kernel, with one plan of everything that is not made yet.
 
     run = DatasetRun(spec, output, journal=journal)
     result = await run.build(lanes)
 
-The jobs of the plan are cells, groups and the stages of groups; `progress` decides while it runs which of
-them may start, and holds everything that changes; what they do is here and in `finish`. What is left of
-it when the plan is over is put in order here: groups that are complete are written, however the plan ended;
-rows without an ending get one; and when all is written, processors see the whole of it.
+The jobs of the plan are cells, groups and the stages of groups. `progress` decides during the run which of
+them may start, and holds all changing state; the bodies of the jobs are here and in `finish`. After the plan:
+groups that are complete are written, however the plan ended; rows without an outcome get one; and when all
+groups are written, processors run over the whole dataset.
 """
 
 import math
@@ -18,7 +18,7 @@ import attrs
 import trio
 
 from trioeval.columns.events import DatasetBegun, DatasetObserver
-from trioeval.columns.finish import Finishing, Output
+from trioeval.columns.finish import GroupStages, Output
 from trioeval.columns.graph import PREPARE, Producer
 from trioeval.columns.groups import OpenGroup
 from trioeval.columns.journal import DatasetJournal, MadeRecord
@@ -30,15 +30,15 @@ from trioeval.columns.makers.base import (
     CellOrder,
     GroupMaker,
     GroupOrder,
+    JobOrder,
     Made,
-    Order,
-    Skips,
-    Trouble,
+    MakerFailure,
+    SkippedRows,
     cell_values,
     check_rows,
 )
 from trioeval.columns.profile import Profiles
-from trioeval.columns.progress import DatasetJobs, Progress
+from trioeval.columns.progress import DatasetJobs, DatasetProgress
 from trioeval.columns.result import DatasetResult, DroppedRow
 from trioeval.columns.spec import DatasetSpec
 from trioeval.errors import DatasetError, PlanError, TrioevalError
@@ -55,42 +55,43 @@ from trioeval.kernel import (
     run_plan,
 )
 from trioeval.kernel.events import guarded
+from trioeval.text import counted
 from trioeval.usage import Usage
 
-# Makes cells and groups: asks their makers, looks at what comes back, and keeps it.
+# The making of cells and groups: makers are called, their results are checked and stored.
 #
-# What is made is checked, set, written down and told to the tracker in one synchronous step: nothing comes
-# between a value and its record, and nothing starts that needs a value which is not recorded.
+# A result is checked, stored, recorded and reported to the progress in one synchronous step: nothing can come
+# between a value and its record, and no job starts that needs a value which is not recorded.
 #
-# An exception counts as a failure of the maker only if it was raised there, or says that the maker gave what
-# it must not; any other one is a fault of ours, and ends the run.
+# An exception counts as a failure of the maker only if the maker raised it, or if its result is not valid;
+# any other exception is a bug of ours, and ends the run.
 
 
 _STRIDE = 500  # rows that are copied or checked between two checkpoints
 
 
 @attrs.define(eq=False)
-class Cells:
+class ColumnJobs:
     """The bodies of the jobs that make columns."""
 
-    progress: Progress
-    goes_on: bool
-    """Whether an earlier execution may have made some of it."""
+    progress: DatasetProgress
+    is_resumed: bool
+    """True if an earlier execution may have made some of it."""
     _asked: set[int] = attrs.field(init=False, factory=set)
-    """The producers whose makers were asked for groups."""
+    """The producers whose makers were called for groups."""
 
     async def cell(self, order: CellOrder, calls: Calls[Any]) -> Exception | None:
         """Make one cell. A checkpoint only if its maker is one.
 
         Returns:
-            How its maker failed.
+            The failure of its maker.
         """
         progress, job, known = self.progress, order.job, order.known
         scope, group = progress.start(order), progress.groups[job.group]
         if isinstance(known, MadeRecord):
             self._keep_cell(group, order, known.values[order.row])
             return None
-        if isinstance(known, Skips):
+        if isinstance(known, SkippedRows):
             if order.row in known.faults:
                 return order.fail(known.faults[order.row], calls)
             progress.leave_out(group, job.producer, [order.row])
@@ -103,7 +104,7 @@ class Cells:
         try:
             with scope:
                 values = self._checked(order, await maker.make(order, calls))
-        except Exception as error:  # noqa: BLE001 - whatever a maker raises is its cell's failure
+        except Exception as error:  # noqa: BLE001 - any exception of a maker is a failure of its cell
             failure = error
         finally:
             progress.account.spent[job.producer].add(order.tally)
@@ -113,25 +114,25 @@ class Cells:
             return order.fail(failure, calls)
         self._keep_cell(group, order, values)
         if order.lane != LOCAL:
-            progress.call_ended(order.lane, failed=False, mishap=False)
+            progress.call_ended(order.lane, failed=False, transient=False)
         return None
 
     async def group(self, order: GroupOrder, calls: Calls[Any]) -> Exception | None:
         """Make the columns of a group. A checkpoint only if its maker is one, or the group is large.
 
         Returns:
-            How its maker failed.
+            The failure of its maker.
 
         Raises:
-            DatasetError: No row of it was left in: that is never meant.
+            DatasetError: All rows were dropped by the maker: that is never intended.
         """
         progress, job, known = self.progress, order.job, order.known
         scope, group = progress.start(order), progress.groups[job.group]
         if isinstance(known, MadeRecord):
             values = {row: one for row, one in known.values.items() if not group.is_gone(row)}
-            self._keep_group(group, order, values, Skips(frozenset(known.skipped)))
+            self._keep_group(group, order, values, SkippedRows(frozenset(known.skipped)))
             return None
-        skips = Skips() if known is None else known
+        skips = SkippedRows() if known is None else known
         wanted = [row for row in group.rows_left() if row not in skips.rows]
         made: Mapping[int, Mapping[str, Any] | CellError] = {}
         failure: Exception | None = None
@@ -141,7 +142,7 @@ class Cells:
             try:
                 with scope:
                     made = await self._ask(order, calls)
-            except DatasetError:  # the whole cannot go on
+            except DatasetError:  # the whole dataset cannot continue
                 raise
             except Exception as error:  # noqa: BLE001 - as above
                 failure = error
@@ -154,20 +155,20 @@ class Cells:
         missing = [row for row in wanted if row not in made]
         if wanted and not made and len(wanted) == group.left:
             name = progress.producer_name(job)
-            raise DatasetError(f"column {name!r} leaves out all rows of group {job.group}")
+            raise DatasetError(f"column {name!r} drops all rows of group {job.group}")
         self._keep_group(group, order, made, skips, missing)
         if order.lane != LOCAL and wanted:
-            progress.call_ended(order.lane, failed=False, mishap=False)
+            progress.call_ended(order.lane, failed=False, transient=False)
         return None
 
-    def _producer(self, order: Order) -> Producer:
+    def _producer(self, order: JobOrder) -> Producer:
         return self.progress.graph.producers[order.job.producer]
 
     async def _fill(self, group: OpenGroup, order: GroupOrder, wanted: Sequence[int]) -> None:
-        """Put into an order what its maker needs of the rows that are still there."""
+        """Add to an order the values of remaining rows that its maker needs."""
         producer = self._producer(order)
         order.start = group.rows.start
-        order.follows = order.start > 0 and (self.goes_on or order.job.producer in self._asked)
+        order.follows = order.start > 0 and (self.is_resumed or order.job.producer in self._asked)
         if producer.scope == "scratch":
             order.rows, order.values = group.rows, [{} for _ in group.rows]
             return
@@ -186,7 +187,7 @@ class Cells:
     async def _ask(
         self, order: GroupOrder, calls: Calls[Any]
     ) -> Mapping[int, Mapping[str, Any] | CellError]:
-        """The results of a maker, by row, as they are kept."""
+        """Return the checked results of a maker, by row."""
         making = self.progress.spec.makings[order.job.producer]
         made: Made = await cast("GroupMaker", making.maker).make(order, calls)
         check_rows(order.rows, made, leaves_out=making.leaves_out)
@@ -197,7 +198,7 @@ class Cells:
                 await trio.lowlevel.checkpoint()
         return values
 
-    def _checked(self, order: Order, made: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _checked(self, order: JobOrder, made: Mapping[str, Any]) -> Mapping[str, Any]:
         spec = self.progress.spec
         columns = spec.graph.columns[order.job.producer]
         return cell_values(self._producer(order), columns, spec.types, made)
@@ -218,10 +219,10 @@ class Cells:
         group: OpenGroup,
         order: GroupOrder,
         values: Mapping[int, Mapping[str, Any] | CellError],
-        skips: Skips,
+        skips: SkippedRows,
         missing: Iterable[int] = (),
     ) -> None:
-        """Keep the values of the rows that are still there, and drop those that have none."""
+        """Store the values of remaining rows, and drop the rows without values."""
         progress, job = self.progress, order.job
         name = progress.producer_name(job)
         made: dict[int, Mapping[str, Any]] = {}
@@ -231,7 +232,7 @@ class Cells:
                 faults[row] = one
             elif row not in skips.skipped:
                 made[row] = one
-        gone = [Trouble(error, 0).dropped(row, name) for row, error in sorted(faults.items())]
+        gone = [MakerFailure(error, 0).dropped(row, name) for row, error in sorted(faults.items())]
         gone += [DroppedRow(row=row, cause="expression", column=name) for row in missing]
         progress.leave_out(group, job.producer, skips.skipped)
         for row, one in made.items():
@@ -239,15 +240,15 @@ class Cells:
                 progress.buffer.set(row, one)
                 if (dropped := self._unwanted(order, row)) is not None:
                     gone.append(dropped)
-        # That rows are left out is found again without a record.
+        # Skipped rows are determined again without a record.
         if made and not isinstance(order.known, MadeRecord):
             progress.record(order, made, skips.skipped)
         progress.drop(group, gone, job.producer)
         if group.left:
             progress.complete(job)
 
-    def _unwanted(self, order: Order, row: int) -> DroppedRow | None:
-        """The end of a row that a condition of its producer drops, with its new values."""
+    def _unwanted(self, order: JobOrder, row: int) -> DroppedRow | None:
+        """Return the dropped row if a condition of its producer is true for its new values."""
         making = self.progress.spec.makings[order.job.producer]
         if not making.drops:
             return None
@@ -256,28 +257,30 @@ class Cells:
             try:
                 if condition(values):
                     return DroppedRow(row=row, cause=cause, column=name)
-            except Exception as error:  # noqa: BLE001 - what cannot be told of a row is a failure of that row
-                fault = CellError(f"whether to drop the row cannot be told: {error}")
-                return Trouble(fault, 0).dropped(row, name)
+            except Exception as error:  # noqa: BLE001 - a failure of the condition is a failure of the row
+                fault = CellError(
+                    f"the condition for dropping the row cannot be evaluated: {error}"
+                )
+                return MakerFailure(fault, 0).dropped(row, name)
         return None
 
 
-# The whole of it.
+# The run as a whole.
 
 
 CLOSE_GRACE = 30.0
-"""Seconds that writing what is complete may take behind the end of a run that was cut off."""
+"""The maximum time in seconds for writing complete groups after a run was cut off."""
 
 
 class DatasetRun:
     """One dataset that is built once.
 
     Args:
-        spec: What it is.
-        output: Where its rows go.
-        journal: Where it is written down; None of a preview.
-        observe: Told of what happens, see `dataset_events`.
-        warn: Told, for a person, of what is not as it should be.
+        spec: The specification.
+        output: The destination of its rows.
+        journal: Records its results; None for a preview.
+        observe: Called with events, see `columns.events`.
+        warn: Called with warnings for the user.
     """
 
     def __init__(
@@ -291,32 +294,34 @@ class DatasetRun:
     ) -> None:
         self.spec = spec
         self.stop = trio.Event()
-        """No new job starts: somebody said so, or nothing new is worth it."""
+        """Set when no new job may start: on request, or because of an early shutdown."""
         self.failure: Exception | None = None
-        """What the whole failed with."""
-        self._progress = Progress(spec, output.written, journal, guarded(observe), self.stop.set)
+        """The error by which the whole dataset failed."""
+        self._progress = DatasetProgress(
+            spec, output.written, journal, guarded(observe), self.stop.set
+        )
         self.output = output
         self._warn = warn
-        goes_on = bool(output.written) or (journal is not None and journal.resumed)
-        self._cells = Cells(self._progress, goes_on)
+        is_resumed = bool(output.written) or (journal is not None and journal.resumed)
+        self._cells = ColumnJobs(self._progress, is_resumed)
         self._profiles = Profiles(spec)
-        self._finishing = Finishing(self._progress, output, self._profiles)
+        self._finishing = GroupStages(self._progress, output, self._profiles)
         self._broken = set[int]()
-        """Groups of which something failed that ends the run."""
+        """Groups with a failure that ends the run."""
         self._cut = "cancel"
-        """Why jobs were not run of which nothing else is known."""
+        """The reason for jobs that were not run if no other is known."""
         self._last: str | None = "cancel"
-        """Why what comes behind the last group did not come to its end; None when it has."""
+        """The reason why the work after the last group did not finish; None if it did."""
         self._earlier = tuple(output.written.values())
         self._began_at: float | None = None
 
-    def plan(self) -> Plan[Order]:
-        """What is not made yet, as jobs."""
+    def plan(self) -> Plan[JobOrder]:
+        """Return a plan of everything that is not made yet."""
         progress, lanes = self._progress, {making.maker.lane for making in self.spec.makings}
         return Plan(DatasetJobs(progress), OWN_LANES | lanes, readiness=lambda: progress)
 
     def job_name(self, index: int) -> str:
-        """What a job makes, for a person: a column of a row or of a group, or a stage of a group."""
+        """Return the name of a job for the user: a column of a row or of a group, or a stage of a group."""
         job = self._progress.numbering.job(index)
         if job.producer < 0:
             return f"{'processors' if job.producer == PREPARE else 'end'} of group {job.group}"
@@ -336,25 +341,25 @@ class DatasetRun:
         """Build the dataset, once. A checkpoint.
 
         Args:
-            lanes: Those of its providers, and `OWN_LANES`.
-            deadline: Instant on the Trio clock at which everything under way is cut.
-            stop: When set, nothing new is begun.
-            observe: Told of the jobs, as by `run_plan`.
-            budget: What all calls may use.
-            max_live_jobs: Jobs of one lane that may be started and not over; see `run_plan`.
+            lanes: The lanes of its providers, and `OWN_LANES`.
+            deadline: Instant on the Trio clock at which all running jobs are cut off.
+            stop: Nothing new starts once it is set.
+            observe: Called with the events of jobs, as by `run_plan`.
+            budget: The budget of all calls.
+            max_live_jobs: Jobs of one lane that may be started and not ended; see `run_plan`.
 
         Returns:
-            What became of it. Whoever cancels this asks `result` afterwards.
+            The result. A caller that cancels this can call `result` afterwards.
 
         Raises:
-            Exception: A fault of ours; groups that were complete are written all the same.
+            Exception: A bug of ours; groups that were complete are still written.
         """
         failure: Exception | None = None
         self._began_at = trio.current_time()
         try:
             async with trio.open_nursery() as nursery:
                 if stop is not None:
-                    nursery.start_soon(_pass_on, stop, self.stop)
+                    nursery.start_soon(_forward_stop, stop, self.stop)
                 try:
                     await self._begin()
                     await run_plan(
@@ -370,11 +375,11 @@ class DatasetRun:
                         salvage_rounds=self.spec.settings.salvage_rounds,
                         budget=budget,
                     )
-                except Exception as error:  # noqa: BLE001 - raised below, when what is complete is written
+                except Exception as error:  # noqa: BLE001 - raised below, after complete groups are written
                     failure = self.failure or _cause(error)
-                nursery.cancel_scope.cancel("the plan is over")
+                nursery.cancel_scope.cancel("the plan has ended")
         finally:
-            # What was paid for is kept also where the caller was cancelled: test_co_66….
+            # Results that were paid for are stored even if the caller was cancelled: test_co_66….
             with trio.move_on_after(CLOSE_GRACE, shield=True):
                 failure = await self._write_complete(failure)
             self._count_rest(failure)
@@ -383,11 +388,11 @@ class DatasetRun:
             raise failure
         return result
 
-    async def _perform(self, job: Job[Order], calls: Calls[Order]) -> None:
-        """The body of a job.
+    async def _perform(self, job: Job[JobOrder], calls: Calls[JobOrder]) -> None:
+        """Run the body of a job.
 
         Raises:
-            Exception: What its maker raised; or, with `failure` set, what the whole fails with.
+            Exception: The failure of its maker; or, with `failure` set, the failure of the whole dataset.
         """
         order = job.payload
         failure: Exception | None = None
@@ -409,24 +414,24 @@ class DatasetRun:
             raise failure
 
     def _settled(self, outcome: Outcome[None]) -> None:
-        """A job has its outcome; the kernel asks next what that sets free.
+        """Note the outcome of a job, before the kernel asks which jobs it makes ready.
 
         Raises:
-            Exception: What the whole fails with.
+            Exception: The failure of the whole dataset.
         """
         self._progress.last = outcome
         if self.failure is not None:
             raise self.failure
 
     async def _emit(self, outcome: Outcome[None]) -> None:  # noqa: ASYNC124 - there is nothing to wait for
-        """An outcome comes in its turn: rows are told of by groups, and not here."""
+        """Receive an outcome in order; rows are reported by group, and not here."""
         if isinstance(outcome, NotRun | Interrupted):
             self._cut = outcome.cut.value
 
     async def _begin(self) -> None:
-        """Record that the dataset is begun, and count what earlier executions have made and spent.
+        """Record the start of the dataset, and count what earlier executions made and spent.
 
-        Returns when that is durable: before anything of it is in its folder.
+        Returns when that is durable: before any of its files are written.
         """
         progress, spec = self._progress, self.spec
         if progress.journal is not None:
@@ -439,13 +444,13 @@ class DatasetRun:
             await progress.journal.durable()
 
     async def _write_complete(self, failure: Exception | None) -> Exception | None:
-        """Write what is complete behind the plan. A checkpoint if there is anything.
+        """Write complete groups after the plan. A checkpoint if there are any.
 
         Args:
-            failure: The failure of the whole.
+            failure: The failure of the whole dataset.
 
         Returns:
-            It, or else the first error of writing.
+            That failure, or else the first error of writing.
         """
         self._progress.is_cut = True
         for order in self._finishing.complete_groups():
@@ -453,15 +458,15 @@ class DatasetRun:
                 continue
             try:
                 await self._finishing.finish(order)
-            except Exception as error:  # noqa: BLE001 - the others are written all the same
+            except Exception as error:  # noqa: BLE001 - the others are still written
                 failure = failure or error
         return failure
 
     def _count_rest(self, failure: Exception | None) -> None:
-        """Behind that: give every row an ending that has none. Once.
+        """Give an outcome to every row without one. Called once, after complete groups are written.
 
         Args:
-            failure: What the whole failed with.
+            failure: The failure of the whole dataset.
         """
         self.failure = failure
         progress, account = self._progress, self._progress.account
@@ -476,10 +481,10 @@ class DatasetRun:
             account.not_run[cut] += rest
 
     async def _close(self, deadline: float) -> DatasetResult:
-        """Behind all of it: give the dataset its ending. A checkpoint if there is anything to do.
+        """Run the processors of the whole dataset and return its result. A checkpoint if there are any.
 
         Args:
-            deadline: Instant at which processors of the whole are cut off.
+            deadline: Instant at which these processors are cut off.
         """
         progress, account = self._progress, self._progress.account
         for file in sorted(self._earlier, key=lambda one: one.group):
@@ -489,7 +494,7 @@ class DatasetRun:
                 is_over = await self._finishing.generation(deadline)
                 result = self.result(trio.current_time())
                 if is_over and result.error is None and not result.not_run:
-                    await self.output.finish(_noted(result))
+                    await self.output.finish(_result_note(result))
                 self._last = None if is_over else "deadline"
             except TrioevalError as error:
                 self.failure = error
@@ -498,19 +503,20 @@ class DatasetRun:
         result = self.result(trio.current_time())
         if self._warn is not None and (result.lost or result.not_run):
             lost = sum(result.not_run.values()) + result.lost
+            written, of = result.written, counted(result.requested, "row")
             self._warn(
-                f"{result.written} of {result.requested} rows are written; {lost} are missing"
+                f"{written} of {of} {'is' if written == 1 else 'are'} written; {lost} missing"
             )
         return result
 
     def result(self, now: float) -> DatasetResult:
-        """What became of the dataset until now."""
+        """Return the current result of the dataset."""
         account, spec = self._progress.account, self.spec
         error = None
         if self.failure is not None:
             error = str(self.failure) or type(self.failure).__name__
         elif account.early_shutdown and not account.written:
-            error = f"too much failed for good; the first failure: {account.first_error}"
+            error = f"too many calls failed permanently; the first failure: {account.first_error}"
         all_is_there = self.failure is None and account.groups == len(spec.grouping)
         costs = [spent.cost for spent in account.spent if spent.cost is not None]
         return DatasetResult(
@@ -537,18 +543,18 @@ class DatasetRun:
 
 
 def _cause(error: Exception) -> Exception:
-    """What the readiness failed with, which the kernel tells in its own words."""
+    """Return the failure of the readiness, which the kernel wraps in its own error."""
     cause = error.__cause__
     return cause if isinstance(error, PlanError) and isinstance(cause, Exception) else error
 
 
-async def _pass_on(stop: trio.Event, own: trio.Event) -> None:
+async def _forward_stop(stop: trio.Event, own: trio.Event) -> None:
     await stop.wait()
     own.set()
 
 
-def _noted(result: DatasetResult) -> dict[str, object]:
-    """What a header says of the end of a dataset: nothing that differs from run to run."""
+def _result_note(result: DatasetResult) -> dict[str, object]:
+    """Return the result as it is stored in the header: nothing that differs from run to run."""
     return {
         "requested": result.requested,
         "written": result.written,

@@ -1,4 +1,4 @@
-"""Everything that a dataset is made with: put together by whoever opens the task."""
+"""The specification of a dataset that is to be built; made when its task is opened."""
 
 import math
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -12,30 +12,29 @@ from trioeval.columns.makers.base import CellError, Maker
 from trioeval.columns.model import ColumnsSettings, Skip
 from trioeval.columns.result import Cause
 
-# What is done with all rows of a group, or of the dataset, at one stage: processors, and what they may do.
+# Processors, which change all rows of a group or of the dataset at one stage, and their rules.
 #
-# A processor gets rows with their numbers and gives back rows with their numbers. It may change values and
-# leave out rows. It may not add rows, nor change their order: what it gives back belongs to a row by its
-# number.
+# A processor gets rows with their numbers and returns rows with their numbers. It may change values and
+# remove rows. It must not add rows or change their order: a returned row is identified by its number.
 
 
 Rows: TypeAlias = Sequence[tuple[int, Mapping[str, Any]]]
-"""Numbers with values, ascending."""
+"""Row numbers with values, ascending."""
 
 
 @attrs.frozen
 class Processed:
-    """What a processor gives back."""
+    """The output of a processor."""
 
     rows: Rows
     aside: Rows = ()
-    """Columns that it has left out and that are kept beside the dataset, by row."""
+    """Columns that it removed and that are stored beside the dataset, by row."""
     left_out: frozenset[str] = frozenset()
-    """The names of columns that it has left out."""
+    """The names of the columns that it removed."""
 
 
 Process: TypeAlias = Callable[[int | None, Rows], Awaitable[Processed]]
-"""Gets the number of a group, or None with all rows of the dataset, and the rows, copied."""
+"""Gets the number of a group (None for all rows of the dataset) and a copy of its rows."""
 
 
 @attrs.frozen(kw_only=True)
@@ -43,7 +42,7 @@ class StageProcessor:
     """One processor of one stage, ready to be called."""
 
     name: str
-    """For messages: `processors[2]`, and what it is."""
+    """The name in messages: `processors[2]`."""
     run: Process
     on_error: Literal["abort", "drop_group"] = "abort"
 
@@ -58,12 +57,12 @@ class Stages:
 
 
 def mistake(given: Rows, back: Rows) -> str | None:
-    """What is wrong with what a processor gave back; None if nothing is.
+    """Return the error in the rows that a processor returned; None if they are valid.
 
     Example:
         >>> mistake([(0, {}), (1, {})], [(1, {})])
         >>> mistake([(0, {}), (1, {})], [(1, {}), (0, {})])
-        'it changed the order of rows: row 0 stands behind row 1'
+        'it changed the order of rows: row 0 comes after row 1'
         >>> mistake([(0, {})], [(0, {}), (7, {})])
         'it added row 7'
     """
@@ -74,49 +73,49 @@ def mistake(given: Rows, back: Rows) -> str | None:
             return f"it added row {row}"
         if last is not None and row <= last:
             if row == last:
-                return f"it gave row {row} twice"
-            return f"it changed the order of rows: row {row} stands behind row {last}"
+                return f"it returned row {row} twice"
+            return f"it changed the order of rows: row {row} comes after row {last}"
         last = row
     return None
 
 
 Condition: TypeAlias = Callable[[Mapping[str, Any]], bool]
-"""Says something of a row; raises where it cannot."""
+"""A condition over a row; raises if it cannot be evaluated."""
 
 
 @attrs.frozen(kw_only=True)
-class Making:
-    """What makes the columns of one producer, and what holds for their values."""
+class ProducerSetup:
+    """The maker of the columns of one producer, with the rules for their values."""
 
     maker: Maker
     kind: str
     """`seed`, `sampler`, …; for the profile."""
     digest: str
-    """Of all that the values depend on, see `fingerprints`."""
+    """The digest of everything that the values depend on, see `fingerprints`."""
     is_recorded: bool = False
-    """Whether what it makes is written down: what costs money or time, and cannot be computed again."""
+    """True if its results are recorded: those that cost money or time, and cannot be computed again."""
     leaves_out: bool = False
-    """Whether it may leave out rows, which are dropped then: expressions."""
+    """True if it may leave out rows, which are then dropped: expressions."""
     skip: Skip = attrs.field(factory=Skip)
     skip_when: Condition | None = None
     """`skip.when`, compiled."""
     drops: Sequence[tuple[Cause, Condition]] = ()
-    """When a row is dropped, with its new values: `dropWhen`, and a validation that says so."""
+    """Conditions that drop a row with its new values: `dropWhen`, and a validation with `drop`."""
     weight: float = 1.0
     """Its share of its lane, > 0: configured parallelism."""
 
     def skips(
         self, upstream: Sequence[int], skipped: Collection[int] | None, values: Mapping[str, Any]
     ) -> bool:
-        """Whether a cell is left out.
+        """Return True if a cell is skipped.
 
         Args:
             upstream: The producers that it needs.
-            skipped: Those that left out its row; None if none did.
-            values: Of the row.
+            skipped: The producers that skipped its row; None if none did.
+            values: The values of the row.
 
         Raises:
-            CellError: It cannot be said.
+            CellError: The condition cannot be evaluated.
         """
         if skipped and self.skip.propagate and not set(upstream).isdisjoint(skipped):
             return True
@@ -127,7 +126,7 @@ class Making:
         except Exception as error:
             if self.skip.on_error == "skip":
                 return True
-            raise CellError(f"skip.when cannot be told: {error}") from error
+            raise CellError(f"skip.when cannot be evaluated: {error}") from error
 
 
 @attrs.frozen(kw_only=True)
@@ -137,15 +136,15 @@ class DatasetSpec:
     task: str | None
     settings: ColumnsSettings
     graph: ColumnGraph
-    makings: Sequence[Making]
+    makings: Sequence[ProducerSetup]
     """One for each producer, in the order of the graph."""
     types: Mapping[str, ColumnType]
-    """Of all columns, side-effect columns and those that are not written among them."""
+    """The types of all columns, including side-effect columns and columns that are not written."""
     columns: Sequence[str]
-    """Those that are written, in order."""
+    """The columns that are written, in order."""
     grouping: Grouping
     fingerprint: Mapping[str, str] = attrs.field(factory=dict)
-    """As of `Header`."""
+    """See `Header.fingerprint`."""
     stages: Stages = attrs.field(factory=Stages)
     timeout: float = math.inf
-    """Seconds of working time of a job that calls somebody."""
+    """The timeout of a job that makes calls, in seconds of working time."""

@@ -1,4 +1,4 @@
-"""What makes the columns of a dataset, and of which types they are, as far as the suite says it."""
+"""The producers of the columns of a dataset, and the types of columns that follow from the suite."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -32,16 +32,16 @@ _PLAIN: Mapping[str, ColumnType] = {
     "number": "float",
     "boolean": "bool",
 }
-"""Types of JSON Schema."""
+"""The column types of JSON Schema types."""
 
 
 def producers_of(settings: ColumnsSettings) -> tuple[Producer, ...]:
-    """What makes the columns, one producer for each entry, in their order."""
+    """Return the producers of the columns, one for each entry, in their order."""
     return tuple(map(producer_of, settings.columns))
 
 
 def producer_of(column: Column) -> Producer:
-    """What makes the columns of one entry.
+    """Return the producer of one entry.
 
     Example:
         >>> low = UniformSampler(low=0, high=1)
@@ -59,7 +59,7 @@ def producer_of(column: Column) -> Producer:
 
 
 def extras_of(column: Column) -> tuple[str, ...]:
-    """The side-effect columns of an entry."""
+    """Return the side-effect columns of an entry."""
     match column:
         case LlmColumn() | JudgeColumn():
             return tuple(name for name in (column.reasoning, column.trace) if name is not None)
@@ -70,10 +70,10 @@ def extras_of(column: Column) -> tuple[str, ...]:
 
 
 def written_columns(settings: ColumnsSettings) -> tuple[str, ...]:
-    """The columns that the rows of a dataset have in the end, in their order.
+    """Return the final columns of the rows of a dataset, in order.
 
-    Each entry has its columns, and its side effects behind them. Those that are not kept, or that a processor
-    leaves out, are not among them.
+    Each entry has its columns, followed by its side effects. Columns that are not kept, or that a processor
+    removes, are left out.
     """
     real = {name for column in settings.columns for name in column.outputs}
     found = [
@@ -90,7 +90,7 @@ def written_columns(settings: ColumnsSettings) -> tuple[str, ...]:
 
 
 def means(pattern: str, name: str) -> bool:
-    """Whether a pattern, in which `*` stands for any text, means a column.
+    """Return True if a pattern, in which `*` stands for any text, matches a column.
 
     Example:
         >>> means("*__trace", "problem__trace"), means("a.c", "abc")
@@ -101,10 +101,10 @@ def means(pattern: str, name: str) -> bool:
 
 
 def column_types(settings: ColumnsSettings) -> Mapping[str, ColumnType]:
-    """The types of columns by name, side-effect columns among them.
+    """Return the types of columns by name, including side-effect columns.
 
-    Those of a seed are not there if they can only be found out by reading it: of a Parquet file, of JSON
-    lines, and of the rows of a task.
+    Types of a seed are missing if only its rows show them: for Parquet files, JSON lines, and the rows of a
+    task.
     """
     found: dict[str, ColumnType] = {}
     for column in settings.columns:
@@ -115,7 +115,7 @@ def column_types(settings: ColumnsSettings) -> Mapping[str, ColumnType]:
 
 
 def output_types(column: Column) -> Mapping[str, ColumnType]:
-    """The types of what one entry makes, without side effects; empty where they are not known yet."""
+    """Return the types of the outputs of an entry, without side effects; empty if they are not known yet."""
     names = column.outputs
     match column:
         case SeedColumns():
@@ -137,7 +137,7 @@ def output_types(column: Column) -> Mapping[str, ColumnType]:
 
 
 def extra_types(column: Column) -> Mapping[str, ColumnType]:
-    """The types of the side-effect columns of an entry."""
+    """Return the types of the side-effect columns of an entry."""
     match column:
         case LlmColumn() | JudgeColumn():
             found: dict[str | None, ColumnType] = {column.reasoning: "text", column.trace: "json"}
@@ -182,7 +182,7 @@ def _members(values: Mapping[str, tuple[Any, ...]]) -> Iterator[Any]:
 
 
 def _asked(schema: Mapping[str, Any]) -> ColumnType:
-    """The type of all values that a schema allows; null is one of every type."""
+    """Return the type of all values that a schema allows; null is valid for every type."""
     match schema:
         case {"enum": [_, *_] as choices}:
             return common_type(choices)

@@ -1,4 +1,4 @@
-"""Files as plain data: read by their own rules, put together, with the place of everything in them."""
+"""Files as plain data: reading by format, combining several, and the position of every value in them."""
 
 from trioeval.documents.document import SuiteDocument as SuiteDocument
 from trioeval.documents.document import read_suite_documents as read_suite_documents

@@ -1,4 +1,4 @@
-"""The document of a suite: one file or several, with references and the environment filled in."""
+"""The document of a suite: one file or several, with references and environment variables filled in."""
 
 import glob
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +11,7 @@ import attrs
 
 from trioeval.documents.environment import render_environment
 from trioeval.documents.files import Around
-from trioeval.documents.merge import Origin, Piece, combine
+from trioeval.documents.merge import MergedPart, Origin, combine
 from trioeval.documents.mistakes import Mistake, MistakenError, kind
 from trioeval.documents.paths import DocumentPath
 from trioeval.documents.patterns import is_glob
@@ -23,45 +23,45 @@ from trioeval.grading import quote
 
 @attrs.frozen(eq=False)
 class SuiteDocument:
-    """What the files of a suite say, as plain data."""
+    """The contents of the files of a suite, as plain data."""
 
     data: Any
-    """Of one file, what stands there; of several, one object whose providers are called `providers`."""
+    """The data of the one file; of several files, one object whose providers have the key `providers`."""
     mistakes: Sequence[Mistake]
-    """What is wrong with the files that left them readable, placed in them."""
+    """Mistakes that left the files readable, with their positions."""
     warnings: Sequence[Mistake]
-    """What is odd, placed likewise."""
+    """Warnings, with their positions."""
     files: Sequence[Path]
-    """Everything that was read, those that are only referred to included; absolute."""
+    """All files that were read, including referenced files; absolute."""
     whole: bool
-    """Whether all files could be read: names that are used may stand in the others."""
+    """All files could be read; if not, names that are not found here may be defined in the others."""
     _origin: Origin = attrs.field(repr=False)
     """The first file."""
-    _pieces: Mapping[DocumentPath, Piece] = attrs.field(repr=False)
+    _parts: Mapping[DocumentPath, MergedPart] = attrs.field(repr=False)
 
     def placed(self, mistake: Mistake) -> Mistake:
-        """A mistake with its file, its path there, and its line and column."""
+        """Return a mistake with its file, its path in that file, and its line and column."""
         if mistake.file is not None:
             return mistake
         for depth in range(len(mistake.at), 0, -1):
-            if piece := self._pieces.get(mistake.at[:depth]):
-                return piece.placed(attrs.evolve(mistake, at=mistake.at[depth:]))
+            if part := self._parts.get(mistake.at[:depth]):
+                return part.placed(attrs.evolve(mistake, at=mistake.at[depth:]))
         return self._origin.placed(mistake)
 
     @property
     def has_gaps(self) -> bool:
-        """Whether there is null in place of references that lead nowhere."""
+        """True if at least one reference could not be resolved; null is in its place."""
         return bool(self._gaps)
 
     def follows(self, mistake: Mistake) -> bool:
-        """Whether a mistake, placed, is only that such a reference leads nowhere."""
+        """Return whether a mistake is only a consequence of a reference that could not be resolved."""
         gaps, steps = self._gaps, range(len(mistake.at) + 1)
         return any((mistake.file, mistake.at[:depth]) in gaps for depth in steps)
 
     @property
     def _gaps(self) -> AbstractSet[tuple[Path | None, DocumentPath]]:
-        astray = (mistake for mistake in self.mistakes if mistake.at[-1:] == (REFERENCE,))
-        return {(mistake.file, mistake.at[:-1]) for mistake in astray}
+        dangling = (mistake for mistake in self.mistakes if mistake.at[-1:] == (REFERENCE,))
+        return {(mistake.file, mistake.at[:-1]) for mistake in dangling}
 
 
 def read_suite_documents(
@@ -75,16 +75,15 @@ def read_suite_documents(
     """Read the files of a suite.
 
     Args:
-        files: Later ones add to earlier ones, or win over them.
+        files: Later ones add to earlier ones, or override them.
         environ: The environment variables.
-        allow_outside: Whether references may lead out of the folder of the file that they stand in.
-        trust: What templates may see of the environment.
-        with_own_paths: Makes paths in a file independent of its folder; asked for the files that are in
-            another folder than the first.
+        allow_outside: References may leave the folder of the file that contains them.
+        trust: Which environment variables templates may see.
+        with_own_paths: Makes the paths in a file independent of its folder; called for files in another
+            folder than the first.
 
     Raises:
-        MistakenError: Everything that is wrong with them as documents, placed in its file, if none of them
-            can be read.
+        MistakenError: All mistakes of the files as documents, with their positions, if none can be read.
     """
     read: list[_Read] = []
     mistakes: list[Mistake] = []
@@ -103,18 +102,18 @@ def read_suite_documents(
         read.append(one)
     if not read:
         raise MistakenError(*mistakes)
-    data, pieces = read[0].data, {}
+    data, parts = read[0].data, {}
     warnings = [warning for one in read for warning in one.warnings]
     if len(files) > 1:
         combined = combine([(one.data, one.origin) for one in read])
-        data, pieces = combined.data, combined.pieces
+        data, parts = combined.data, combined.parts
         warnings += combined.warnings
     origins = [one.origin for one in read]
     return SuiteDocument(
         data,
         [
             *mistakes,
-            *(mistake for one in read for mistake in one.astray),
+            *(mistake for one in read for mistake in one.dangling),
             *(origin.placed(mistake) for origin in origins for mistake in origin.document.mistakes),
         ],
         warnings,
@@ -124,15 +123,15 @@ def read_suite_documents(
         ],
         len(read) == len(files),
         origins[0],
-        pieces,
+        parts,
     )
 
 
 def suite_files(patterns: Sequence[str | PathLike[str]]) -> tuple[Path, ...]:
-    """The suite files that paths and globs name, against the working directory; those of one glob sorted.
+    """Return the suite files that paths and globs name, relative to the working directory; globs are sorted.
 
     Raises:
-        MistakenError: A glob matches nothing.
+        MistakenError: A glob matches no file.
     """
     found: list[Path] = []
     mistakes: list[Mistake] = []
@@ -153,14 +152,14 @@ def suite_files(patterns: Sequence[str | PathLike[str]]) -> tuple[Path, ...]:
 
 @attrs.frozen(eq=False)
 class _Read:
-    """One of the files."""
+    """One file of the suite."""
 
     data: Any
     origin: Origin
     others: Sequence[Origin]
-    """What it refers to."""
-    astray: Sequence[Mistake]
-    """References that lead nowhere, and variables that it may not see."""
+    """The files that it references."""
+    dangling: Sequence[Mistake]
+    """References that cannot be resolved, and variables that it may not see."""
     warnings: Sequence[Mistake]
 
 
@@ -170,14 +169,14 @@ def _read(file: Path, around: Around, *, alone: bool) -> _Read:
     except MistakenError as error:
         raise MistakenError(*(attrs.evolve(part, file=file) for part in error.parts)) from None
     origin = Origin(file, document)
-    data, others, astray = resolve_references(origin, around)
+    data, others, dangling = resolve_references(origin, around)
     texts = [document.text, *(other.document.text for other in others)]
     rendered = render_environment(data, texts, around)
     mistakes = rendered.wrong
     if not (alone or isinstance(rendered.data, dict)):
         mistakes = [*mistakes, Mistake(f"a suite must be an object, got {kind(rendered.data)}")]
     if mistakes:
-        raise MistakenError(*map(origin.placed, [*astray, *mistakes]))
+        raise MistakenError(*map(origin.placed, [*dangling, *mistakes]))
     refused = map(origin.placed, rendered.refused)
     unset = [*map(origin.placed, rendered.unset)]
-    return _Read(rendered.data, origin, others, [*astray, *refused], unset)
+    return _Read(rendered.data, origin, others, [*dangling, *refused], unset)

@@ -1,11 +1,12 @@
-"""`{{ env.NAME }}`: variables of the environment, filled in when a document is read.
+"""`{{ env.NAME }}`: environment variables, filled in when a document is read.
 
-Only what stands between two pairs of braces and speaks of `env` is rendered, with `env` alone; every
-other template waits for the run. A variable that is not set stays as it is written, unless a filter
-makes something of it: then the run decides, where it prints as nothing. The configs of providers wait for
-the providers, which know which of the variables are secrets.
+Only templates that refer to `env` are rendered, and only with `env`; all other templates are rendered in the
+run. A variable that is not set stays as it is written, unless a filter is applied to it: then it is rendered
+in the run, where it prints nothing. The configs of providers are left to the providers, which know which
+variables are secrets.
 """
 
+import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
@@ -23,21 +24,21 @@ from trioeval.errors import TemplateError, UsageError
 from trioeval.grading import quote
 from trioeval.templates import Templates
 
-# Environment variables from a file, for keys that should stand neither in a suite nor in a shell.
+# Environment variables from a file, for keys that should be neither in a suite nor in the shell's history.
 
 
-def read_env_file(path: Path, said: str = "--env-file") -> Mapping[str, str]:
-    """The variables of a file with lines like `OPENAI_API_KEY=sk-…`.
+def read_env_file(path: Path, source: str = "--env-file") -> Mapping[str, str]:
+    """Return the variables of a file with lines such as `OPENAI_API_KEY=sk-…`.
 
     Raises:
-        UsageError: It cannot be read, or has lines that say nothing; all of them are named, none shown.
+        UsageError: It cannot be read, or has invalid lines; their numbers are reported, not their contents.
     """
     try:
         with path.open(encoding="utf-8-sig") as file:
             bindings = list(parse_stream(file))
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        msg = f"{said} {path}: cannot be read: {reason}"
+        msg = f"{source} {path}: cannot be read: {reason}"
         raise UsageError(msg) from None
     wrong = [
         f"{path}:{binding.original.line}: must be NAME=value"
@@ -54,32 +55,37 @@ def read_env_file(path: Path, said: str = "--env-file") -> Mapping[str, str]:
 
 
 _PART = re.compile(r"\{\{.*?\}\}", re.DOTALL)
-_SPEAKS_OF_ENV = re.compile(r"\benv\.|env\[")
+_REFERS_TO_ENV = re.compile(r"\benv\.|env\[")
 _NAME = re.compile(r"env\.(\w+)|env\[['\"]([^'\"]+)['\"]\]")
+_SHELL_NAME = re.compile(r"\$\{([A-Z_][A-Z0-9_]*)\}")
+"""A variable in the notation of shells, in capitals as environment variables usually are."""
+_WITH_KEYS = frozenset({"env", "providers", "targets"})
+"""Top-level keys of values that commonly contain API keys."""
+_SIMILAR = 0.75  # ratio of difflib from which the name of a variable counts as a misspelling
 _FOR_THE_RUN = "_conversation"
-"""A variable that holds what models said."""
+"""A variable that contains outputs of models."""
 
 
 @attrs.frozen
 class Rendered:
-    """A document without the templates that speak of the environment."""
+    """A document whose templates with environment variables are rendered."""
 
     data: Any
     unset: list[Mistake] = attrs.field(factory=list)
-    """Variables that are not set, where they are used."""
+    """Warnings of variables that are not set, or are written in another notation, at their uses."""
     wrong: list[Mistake] = attrs.field(factory=list)
-    """Variables that are no text."""
+    """Variables that are not valid text."""
     refused: list[Mistake] = attrs.field(factory=list)
     """Variables that the suite may not see; their templates stay as they are."""
 
 
 def render_environment(data: Any, texts: Iterable[str], around: Around) -> Rendered:
-    """Fill in the variables of the environment, and those that the suite itself gives as `env`.
+    """Fill in environment variables, and those that the suite itself defines under `env`.
 
     Args:
         data: The document.
-        texts: What it was read from; without a sign of `env` in them nothing is looked at.
-        around: Whose environment is meant.
+        texts: The texts of its files; if none of them contains `env`, the document is not searched.
+        around: Provides the environment.
 
     Example:
         >>> from pathlib import Path
@@ -88,20 +94,23 @@ def render_environment(data: Any, texts: Iterable[str], around: Around) -> Rende
         >>> render_environment(suite, [str(suite)], around).data["prompts"]
         ['B! {{x}} {{env.C}}']
     """
-    if not any(map(_SPEAKS_OF_ENV.search, texts)) or around.switch("DISABLE_TEMPLATING"):
-        return Rendered(data)
-    outside = {} if around.switch("DISABLE_TEMPLATE_ENV_VARS") else around.visible_env
+    texts = list(texts)
+    visible = around.visible_env
+    shell = list(_shell_warnings(data, (), visible)) if any("${" in text for text in texts) else []
+    if not any(map(_REFERS_TO_ENV.search, texts)) or around.switch("DISABLE_TEMPLATING"):
+        return Rendered(data, shell)
+    outside = {} if around.switch("DISABLE_TEMPLATE_ENV_VARS") else visible
     withheld = around.trust.withheld(around.environ, ())
     own = data.get("env") if isinstance(data, dict) else None
     if isinstance(own, dict):
         outside = {**outside, **_Renderer(outside, around.trust, withheld).rendered(own, ("env",))}
     renderer = _Renderer(outside, around.trust, withheld - outside.keys())
     found = renderer.rendered(data, ())
-    return Rendered(found, renderer.unset, renderer.wrong, renderer.refused)
+    return Rendered(found, shell + renderer.unset, renderer.wrong, renderer.refused)
 
 
 class _Renderer:
-    """Renders with one environment."""
+    """Renders templates with one environment."""
 
     def __init__(
         self, environ: Mapping[str, Any], trust: Trust, withheld: AbstractSet[str]
@@ -115,12 +124,13 @@ class _Renderer:
         self._templates = Templates(env=environ)
 
     def rendered(self, value: Any, at: DocumentPath) -> Any:
-        """The value at `at` with its texts rendered; what has none comes back as it is."""
+        """Return the value at `at` with its texts rendered; one without templates is unchanged."""
         match value:
-            case str() if _SPEAKS_OF_ENV.search(value):
-                end = value.rfind("}}") + 2  # behind it nothing closes, however long one looks
+            case str() if _REFERS_TO_ENV.search(value):
+                # Nothing closes after the last braces; searching there would be quadratic.
+                end = value.rfind("}}") + 2
                 return _PART.sub(lambda part: self._part(part[0], at), value[:end]) + value[end:]
-            case dict() if not _waits(at):
+            case dict() if not _is_provider_config(at):
                 return {
                     key: member if key == _FOR_THE_RUN else self.rendered(member, (*at, key))
                     for key, member in value.items()
@@ -133,7 +143,7 @@ class _Renderer:
                 return value
 
     def _part(self, template: str, at: DocumentPath) -> str:
-        if _SPEAKS_OF_ENV.search(template) is None:
+        if _REFERS_TO_ENV.search(template) is None:
             return template
         found = _NAME.search(template)
         name = (found[1] or found[2]) if found else ""
@@ -145,7 +155,7 @@ class _Renderer:
         if "|" not in template and name not in self._environ:
             if name:
                 message = f"the environment variable {name} is not set"
-                self.unset.append(Mistake(message, f"set {name}", at=at))
+                self.unset.append(Mistake(message, unset_hint(name, self._environ), at=at))
             return template
         try:
             text = self._templates.render(template, {})
@@ -157,13 +167,53 @@ class _Renderer:
         return text
 
 
+def unset_hint(name: str, environ: Iterable[str]) -> str:
+    """Return the hint for an environment variable that is not set: a similar name, and how to set it.
+
+    Args:
+        name: The variable.
+        environ: The names of those that are set and that the suite may see. Values are never shown.
+
+    Example:
+        >>> unset_hint("OPENAI_KEY", {"OPENAI_API_KEY": "…", "HOME": "…"})
+        'did you mean OPENAI_API_KEY? Otherwise set OPENAI_KEY, or name a file that sets it with --env-file'
+        >>> unset_hint("TEAM", {})
+        'set TEAM, or name a file that sets it with --env-file'
+    """
+    names = {known.upper(): known for known in environ}
+    close = difflib.get_close_matches(name.upper(), names, n=1, cutoff=_SIMILAR)
+    how = f"set {name}, or name a file that sets it with --env-file"
+    return f"did you mean {names[close[0]]}? Otherwise {how}" if close else how
+
+
+def _shell_warnings(value: Any, at: DocumentPath, environ: Mapping[str, str]) -> Iterator[Mistake]:
+    """Yield a warning for each `${NAME}` among the providers and the environment: nothing replaces it."""
+    match value:
+        case str() if at and at[0] in _WITH_KEYS:
+            for found in dict.fromkeys(_SHELL_NAME.findall(value)):
+                message = f"${{{found}}} is not replaced by the environment variable"
+                hint = f"write {{{{env.{found}}}}}"
+                if found not in environ:
+                    hint = f"{hint}; {found} is not set: {unset_hint(found, environ)}"
+                yield Mistake(message, hint, at=at)
+        case dict():
+            for key, member in value.items():
+                if at or key in _WITH_KEYS:
+                    yield from _shell_warnings(member, (*at, key), environ)
+        case list():
+            for place, member in enumerate(value):
+                yield from _shell_warnings(member, (*at, place), environ)
+        case _:
+            pass
+
+
 def _names(template: str) -> Iterator[str]:
-    """The variables that a template names as they are, wherever in it."""
+    """Yield the variables that a template names literally."""
     return (found[1] or found[2] for found in _NAME.finditer(template))
 
 
-def _waits(path: DocumentPath) -> bool:
-    """Whether the config of a provider stands here."""
+def _is_provider_config(path: DocumentPath) -> bool:
+    """Return whether the path is that of the config of a provider."""
     match path:
         case ("providers" | "targets", int(), "config"):
             return True

@@ -1,7 +1,7 @@
-"""What the files of a suite are read against: its folder, the environment, and what may be looked at.
+"""The context in which the files of a suite are read: folder, environment, permissions.
 
-A suite from somebody else must not be able to put `/etc/passwd` into a prompt, so files outside of its
-folder are refused unless the user allows them. Links are followed before that is asked.
+A suite from an unknown source must not be able to put `/etc/passwd` into a prompt, so files outside of its
+folder are refused unless the user allows them. Links are resolved before the check.
 """
 
 import difflib
@@ -18,21 +18,21 @@ from trioeval.grading import KINDS, Kinds, quote
 from trioeval.paths import Fence, Refused
 from trioeval.text import Verbatim
 
-# Paths that lead to their file from anywhere, and still tell what was written.
+# Paths that are valid from anywhere and still show how they were written.
 #
-# `/a/b/./p.txt` is `p.txt` as a file in `/a/b` says it, in the manner of rsync. The system reads such a path
-# as any other; names and messages show what stands behind the mark, so that they are the same on every
+# `/a/b/./p.txt` is `p.txt` as written in a file in `/a/b`, in the manner of rsync. The system reads such a
+# path as any other; names and messages show the part after the mark, so that they are the same on every
 # machine.
 
 
 FILE = "file://"
-"""What a text begins with that names a file."""
+"""The beginning of a text that names a file."""
 
 _MARK = "/./"
 
 
 def anchored(reference: str, folder: Path) -> str:
-    """A relative path, with or without `file://`, as one from `folder`; other references as they are.
+    """Return a relative path, with or without `file://`, as a path from `folder`; others unchanged.
 
     Example:
         >>> anchored("file://p.txt", Path("/a")), anchored("/b/p.txt", Path("/a"))
@@ -45,7 +45,7 @@ def anchored(reference: str, folder: Path) -> str:
 
 
 def unanchored(reference: str) -> tuple[Path | None, str]:
-    """The folder in which a path was anchored, None if it was not, and what stood there.
+    """Return the folder in which a path was anchored, None if it was not, and the path as it was written.
 
     Example:
         >>> unanchored("file:///a/./b/p.txt"), unanchored("b/./p.txt")
@@ -60,20 +60,20 @@ def unanchored(reference: str) -> tuple[Path | None, str]:
 
 _PREFIXES = ("TRIOEVAL_", "PROMPTFOO_")
 _NAMES_OF_FILES = ("CA_CERT_PATH",)
-"""Variables whose value a run opens; those that say where runs are kept count of the process alone."""
+"""Variables that name a file that a run opens; those that name the store are read from the process only."""
 _MOST_FILES = 1_000_000
-"""Files of one pattern: links that lead back to their own folder multiply without end."""
+"""The maximum number of files of one pattern: links that lead to a parent folder multiply without end."""
 
 _TRUE = frozenset({"1", "true", "yes"})
 
 
-def _forget(_told: object) -> None:
-    """Where nobody asked for warnings."""
+def _forget(_ignored: object) -> None:
+    """Ignore a warning for which the caller passed no callback."""
 
 
 @attrs.frozen(kw_only=True)
 class Around:
-    """The surroundings of one suite, or of one of its files.
+    """The context of one suite, or of one of its files.
 
     Example:
         >>> around = Around(directory=Path("/s"), environ={"PROMPTFOO_CSV_DELIMITER": ";"})
@@ -82,45 +82,45 @@ class Around:
     """
 
     directory: Path
-    """What relative paths are relative to; absolute."""
+    """The base of relative paths; absolute."""
     environ: Mapping[str, str] = attrs.field(factory=dict, repr=False)
     roots: tuple[Path, ...] = attrs.field()
-    """Paths that lead out of these folders are refused; those of the suite's own files."""
+    """The folders of the suite's own files; paths that lead out of them are refused."""
     allow_outside: bool = False
     allow_empty: bool = False
-    """Whether a list or a file of tests may have none."""
+    """True if a list or a file of tests may be empty."""
     warn: Callable[[Mistake], None] = attrs.field(default=_forget, repr=False)
-    """Told of what is odd but no mistake."""
+    """Called with every warning."""
     note: Callable[[Path], None] = attrs.field(default=lambda _path: None, repr=False)
-    """Told of every file that is asked for."""
+    """Called with every file that is looked up."""
 
     kinds: Kinds = attrs.field(default=KINDS, repr=False)
-    """The assertion types that there are."""
+    """The known assertion types."""
     trust: Trust = TRUSTED
-    """What the suite may do."""
+    """The permissions of the suite."""
     own_env: frozenset[str] = frozenset()
-    """Names of the variables in `environ` that the suite itself gives."""
+    """Names of the variables in `environ` that the suite itself defines."""
     unknown: Callable[[str], None] = attrs.field(default=_forget, repr=False)
-    """Told of what only a run will show, because no code runs before it."""
+    """Called with descriptions of what only a run can determine, because no code runs before it."""
 
     @roots.default
     def _directory(self) -> tuple[Path, ...]:
         return (self.directory,)
 
     def variable(self, name: str, default: str = "") -> str:
-        """An environment variable, under `TRIOEVAL_` or else `PROMPTFOO_`; the default if unset or empty."""
+        """Return an environment variable with the prefix `TRIOEVAL_` or else `PROMPTFOO_`, or the default."""
         for prefix in _PREFIXES:
             if value := self.environ.get(prefix + name):
                 return value
         return default
 
     def switch(self, name: str) -> bool:
-        """Whether an environment variable says 1, true or yes."""
+        """Return whether an environment variable is 1, true or yes."""
         return self.variable(name).strip().lower() in _TRUE
 
     @property
     def fence(self) -> Fence:
-        """Decides which paths of the suite may be opened."""
+        """The check of which paths the suite may open."""
         return Fence(self.roots, is_open=self.allow_outside)
 
     @property
@@ -129,7 +129,10 @@ class Around:
         return self.trust.visible(self.environ, self.own_env)
 
     def check_code(self, what: str) -> None:
-        """Refuse code that the suite must not run, now or later.
+        """Refuse code if the suite is not trusted.
+
+        Args:
+            what: The code, for the message.
 
         Raises:
             MistakenError: The suite is not trusted.
@@ -138,7 +141,11 @@ class Around:
             raise MistakenError(self.trust.code_refusal(what))
 
     def may_run(self, what: str, makes: str) -> bool:
-        """Whether code of the suite may run now; if only a run may run it, that is noted.
+        """Return whether code of the suite may run now; if it may run only later, record that.
+
+        Args:
+            what: The code, for the message.
+            makes: What the code would make, for the record.
 
         Raises:
             MistakenError: The suite is not trusted.
@@ -150,22 +157,22 @@ class Around:
         return True
 
     def below(self, file: Path) -> "Around":
-        """The same for what stands in a file: paths in it are relative to its folder."""
+        """Return the context of the contents of a file: paths in it are relative to its folder."""
         return attrs.evolve(self, directory=file.parent)
 
     def file(self, reference: str) -> Path:
-        """The file that `file://x` or `x` names.
+        """Return the file that `file://x` or `x` names.
 
         Raises:
-            MistakenError: There is none, or it is outside of the suite's folder.
+            MistakenError: The file does not exist, or is outside of the suite's folder.
         """
         return self._file(reference, "write the name of a file")
 
     def files(self, reference: str) -> tuple[Path, ...]:
-        """The files that a path or a glob names, sorted.
+        """Return the files that a path or a glob names, sorted.
 
         Raises:
-            MistakenError: There is none, or one of them is outside of the suite's folder.
+            MistakenError: No file matches, or one is outside of the suite's folder.
         """
         folder, reference = unanchored(reference)
         if folder is not None:
@@ -183,10 +190,10 @@ class Around:
         return inside
 
     def file_or_folder(self, reference: str) -> Path:
-        """The file or the folder that `file://x` or `x` names.
+        """Return the file or folder that `file://x` or `x` names.
 
         Raises:
-            MistakenError: There is none, or it is outside of the suite's folder.
+            MistakenError: It does not exist, or is outside of the suite's folder.
         """
         folder, reference = unanchored(reference)
         path = self._inside(reference, (folder or self.directory) / reference.removeprefix(FILE))
@@ -196,10 +203,10 @@ class Around:
         return path
 
     def place(self, reference: str, *, also: Collection[Path] = ()) -> Path:
-        """The path that `file://x` or `x` names, which may be written to; links are followed.
+        """Return the path that `file://x` or `x` names, which may be written to, with links resolved.
 
         Args:
-            reference: Names a file or a folder, whether or not it exists.
+            reference: Names a file or a folder; it need not exist.
             also: Folders besides the suite's own that it may lead into.
 
         Raises:
@@ -210,11 +217,11 @@ class Around:
         return self._admitted(reference, path, also)
 
     def _file(self, reference: str, instead: str) -> Path:
-        """A file; what to write instead of a folder is the hint of that mistake."""
+        """Return a file; `instead` is the hint if it is a folder."""
         folder, reference = unanchored(reference)
         named = reference.removeprefix(FILE)
         path = self._inside(reference, (folder or self.directory) / named)
-        self.note(path)  # also if it is not there: it may come
+        self.note(path)  # even if it does not exist: it may be created later
         if path.is_dir():
             raise MistakenError(Mistake(f"{quote(reference)} is a folder", instead))
         if not path.is_file():
@@ -222,10 +229,10 @@ class Around:
         return path
 
     def matches(self, named: str) -> bool:
-        """Whether a pattern names any file, wherever that is.
+        """Return whether a pattern matches any file, inside of the suite's folder or not.
 
         Raises:
-            MistakenError: To find that out would take too long.
+            MistakenError: The search would take too long.
         """
         return any(True for _ in self._walk(named, named))
 
@@ -237,7 +244,7 @@ class Around:
             raise MistakenError(Mistake(message, "write a narrower pattern")) from None
 
     def _matching(self, reference: str, named: str) -> tuple[Path, ...]:
-        """The files that a pattern matches, sorted; the first one outside ends a walk through the disk."""
+        """Return the files that a pattern matches, sorted; the first one outside stops the search."""
         found: list[tuple[Path, Path]] = []
         for path in self._walk(reference, named):
             if len(found) == _MOST_FILES:
@@ -258,18 +265,18 @@ class Around:
 
     def _missing(self, reference: str, path: Path, what: str = "file") -> Mistake:
         if not path.parent.is_dir():
-            return Mistake(f"there is no folder {path.parent}")
+            return Mistake(f"folder not found: {path.parent}")
         folders_too = what != "file"
         beside = sorted(
             other.name for other in path.parent.iterdir() if folders_too or other.is_file()
         )
         close = difflib.get_close_matches(path.name, beside, n=1)
         hint = f'did you mean "{close[0]}"?' if close else None
-        return Mistake(f"there is no {what} {quote(reference)}", hint)
+        return Mistake(f"{what} not found: {quote(reference)}", hint)
 
 
 def wrong_paths(variables: Mapping[str, str], around: Around) -> Iterator[Mistake]:
-    """The variables of a suite that name a file outside of its folder."""
+    """Yield a mistake for each variable of a suite that names a file outside of its folder."""
     for variable in (prefix + name for prefix in _PREFIXES for name in _NAMES_OF_FILES):
         if named := variables.get(variable):
             try:
@@ -279,7 +286,7 @@ def wrong_paths(variables: Mapping[str, str], around: Around) -> Iterator[Mistak
 
 
 def names_file(value: Any) -> bool:
-    """Whether a value is a text that names a file; one that is data never does.
+    """Return whether a value is a text that names a file; row data (`Verbatim`) never does.
 
     Example:
         >>> names_file("file://a.txt"), names_file("a.txt"), names_file(["file://a.txt"])

@@ -1,4 +1,4 @@
-"""What is wrong with a document, before it is known in which file and line that stands."""
+"""Mistakes in a document, before their file and line are known."""
 
 import difflib
 from collections.abc import Callable, Iterable, Iterator
@@ -17,33 +17,33 @@ Step = TypeVar("Step", bound=str | int)
 T = TypeVar("T")
 
 Place: TypeAlias = tuple[int, int]
-"""Line and column, from 1."""
+"""Line and column, both from 1."""
 
 
 @attrs.frozen
 class Mistake:
-    """One thing that is wrong at, or below, the value that is looked at."""
+    """One mistake in the value that is being read, or in a part of it."""
 
     message: str
-    """What was found."""
+    """The problem."""
     hint: str | None = None
-    """What would be right."""
+    """The advice: how to correct it."""
     at: DocumentPath = attrs.field(default=(), kw_only=True)
-    """Where, relative to that value."""
+    """The path of the mistake, relative to that value."""
     key: bool = attrs.field(default=False, kw_only=True)
-    """Whether the key at `at` is meant rather than its value."""
+    """True if the mistake is in the key at `at`, not in its value."""
     place: Place | None = attrs.field(default=None, kw_only=True)
-    """Where it stands in the file, if that is known already; otherwise `at` tells."""
+    """The position in the file, if it is already known; otherwise it is looked up by `at`."""
     file: Path | None = attrs.field(default=None, kw_only=True)
-    """Another file than the one that is looked at, in which `at` and `place` are."""
+    """The file, if it is not the one that is being read; `at` and `place` then refer to it."""
 
     def below(self, *steps: str | int) -> "Mistake":
-        """The same mistake, seen from further up; one in another file stays where it is."""
+        """Return the mistake relative to an enclosing value; one in another file is unchanged."""
         return self if self.file else attrs.evolve(self, at=(*steps, *self.at))
 
 
 class MistakenError(ValueError):
-    """A value that cannot be taken, with everything that is wrong with it."""
+    """A value that cannot be read, with all of its mistakes."""
 
     def __init__(self, *parts: Mistake) -> None:
         self.parts = parts
@@ -63,22 +63,22 @@ class Mistakes(list[Mistake]):
         [(1,), (2,)]
     """
 
-    def below(self, *steps: str | int) -> "_Part":
-        """Gather what a block raises about the part at `steps`, and go on behind the block."""
-        return _Part(self, steps)
+    def below(self, *steps: str | int) -> "_MistakeCollector":
+        """Return a context manager that collects the mistakes a block raises about the part at `steps`."""
+        return _MistakeCollector(self, steps)
 
     def raise_any(self) -> None:
-        """Raise what was gathered.
+        """Raise the collected mistakes, if there are any.
 
         Raises:
-            MistakenError: Something was.
+            MistakenError: At least one mistake was collected.
         """
         if self:
             raise MistakenError(*self)
 
 
 @attrs.define(eq=False)
-class _Part:
+class _MistakeCollector:
     gathered: Mistakes
     steps: DocumentPath
 
@@ -98,7 +98,7 @@ class _Part:
 
 @contextmanager
 def below(*steps: str | int) -> Iterator[None]:
-    """Raise what a block raises about the part at `steps` as mistakes of the whole."""
+    """Re-raise the mistakes of a block relative to the enclosing value."""
     try:
         yield
     except MistakenError as error:
@@ -106,10 +106,10 @@ def below(*steps: str | int) -> Iterator[None]:
 
 
 def read_each(parts: Iterable[tuple[Step, S]], read: Callable[[Step, S], T]) -> dict[Step, T]:
-    """What each part of a value stands for, by its key or position, which it is read with.
+    """Read each part of a value and return the results by key or position.
 
     Raises:
-        MistakenError: Everything that is wrong with any of them.
+        MistakenError: All mistakes of all parts.
 
     Example:
         >>> read_each({"a": 1, "b": 2}.items(), lambda key, part: key * part)
@@ -125,16 +125,16 @@ def read_each(parts: Iterable[tuple[Step, S]], read: Callable[[Step, S], T]) -> 
 
 
 def read_list(entries: Iterable[S], read: Callable[[S], T]) -> list[T]:
-    """What each entry of a list stands for.
+    """Read each entry of a list.
 
     Raises:
-        MistakenError: Everything that is wrong with any of them.
+        MistakenError: All mistakes of all entries.
     """
     return list(read_each(enumerate(entries), lambda _place, entry: read(entry)).values())
 
 
 def kind(value: Any) -> str:
-    """What a value is, in the words of JSON, with the value itself where it is short.
+    """Describe a value in the terms of JSON, with the value itself if it is short.
 
     Example:
         >>> kind("5"), kind(5), kind(5.0), kind([5]), kind(())
@@ -142,7 +142,7 @@ def kind(value: Any) -> str:
     """
     match value:
         case float() if value.is_integer():
-            return repr(value)  # which is no whole number, though it looks like one
+            return repr(value)  # not `quote`: it must not look like a whole number
         case None | bool() | int() | float():
             return quote(value)
         case str():
@@ -155,14 +155,38 @@ def kind(value: Any) -> str:
             return f"a value of type {type(value).__name__}"
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
-    """A hint: the word that was probably meant, or all that are known.
+FEW_KEYS = 3
+"""The maximum number of keys in a hint about an unknown one."""
+_FEW_WORDS = 8
+
+
+def nearest(word: str, known: Iterable[str], *, most: int = _FEW_WORDS) -> str:
+    """Return a hint: the word that was probably meant, or else the known words that are nearest to it.
+
+    Case, `_` and `-` do not count.
+
+    Args:
+        word: The unknown word.
+        known: All words that would be valid.
+        most: The maximum number of known words of which the hint names all, instead of the three nearest.
 
     Example:
         >>> nearest("promtps", ["prompts", "tests"]), nearest("x", ["prompts", "tests"])
         ('did you mean "prompts"?', 'known are prompts, tests')
+        >>> nearest("output", ["prompts", "tests", "tags", "env", "limits"], most=3)
+        'nearest are tests, limits, prompts'
     """
     words = sorted(known)
-    if close := difflib.get_close_matches(word, words, n=1):
-        return f'did you mean "{close[0]}"?'
-    return f"known are {', '.join(words)}" if words else "there are none"
+    by_folded: dict[str, str] = {}
+    for one in words:
+        by_folded.setdefault(_folded(one), one)
+    if close := difflib.get_close_matches(_folded(word), by_folded, n=1):
+        return f'did you mean "{by_folded[close[0]]}"?'
+    if len(words) <= most:
+        return f"known are {', '.join(words)}" if words else "there are none"
+    near = difflib.get_close_matches(_folded(word), by_folded, n=FEW_KEYS, cutoff=0)
+    return f"nearest are {', '.join(by_folded[one] for one in near)}"
+
+
+def _folded(word: str) -> str:
+    return word.casefold().replace("_", "").replace("-", "")

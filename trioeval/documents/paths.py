@@ -1,4 +1,4 @@
-"""Places in a document as paths: keys and positions from the top."""
+"""Positions in a document as paths: keys and indices from the top."""
 
 import json
 import re
@@ -11,7 +11,7 @@ _STEP = re.compile(rf"\.({_PLAIN.pattern})|\[(\d+)\]|\[(\"(?:[^\"\\]|\\.)*\")\]"
 
 
 def show_path(path: DocumentPath) -> str:
-    """A path as messages show it.
+    """Return a path as messages show it.
 
     Example:
         >>> show_path(("tests", 3, "vars", "a b"))
@@ -21,7 +21,7 @@ def show_path(path: DocumentPath) -> str:
 
 
 def read_path(text: str) -> DocumentPath:
-    """The path that messages show as `text`; the inverse of `show_path`.
+    """Return the path that messages show as `text`; the inverse of `show_path`.
 
     Example:
         >>> read_path('$.tests[3].vars["a b"]')
@@ -38,6 +38,6 @@ def _show_step(step: str | int) -> str:
         return f"[{step}]"
     if _PLAIN.fullmatch(step):
         return f".{step}"
-    # Half of a surrogate pair cannot be printed.
+    # A lone surrogate cannot be printed.
     text = json.dumps(step, ensure_ascii=False).encode("utf-8", "backslashreplace").decode()
     return f"[{text}]"

@@ -1,7 +1,7 @@
-"""Files that a pattern names, found by a walk through folders that ends.
+"""Files that a glob pattern matches, found with a bound on the work.
 
-`glob` of the standard library tells nobody what it passes on its way: a pattern that matches nothing is
-heard of again when the whole disk has been read. So the walk is made here, by the rules of that module with
+`glob` of the standard library reports nothing about the entries it compares: a pattern that matches nothing
+returns only after the whole disk has been read. So the walk is made here, by the rules of that module with
 `recursive=True`: `*`, `?` and `[…]` match within a name, `**` any folders, and none of them a leading dot.
 """
 
@@ -14,18 +14,18 @@ from pathlib import Path
 import attrs
 
 MOST_ENTRIES = 1_000_000
-"""Entries of folders that a pattern may be compared with; a second or two."""
+"""The maximum number of folder entries a pattern is compared with; takes a second or two."""
 
 _ANY_FOLDERS = "**"
 _MAGIC = frozenset("*?[")
 
 
 class TooFarError(Exception):
-    """A pattern has been compared with as many entries of folders as it may."""
+    """A pattern has been compared with the maximum number of folder entries."""
 
 
 def is_glob(path: str) -> bool:
-    """Whether a path is a pattern.
+    """Return whether a path is a glob pattern.
 
     Example:
         >>> is_glob("tests/*.csv"), is_glob("tests.csv")
@@ -35,17 +35,17 @@ def is_glob(path: str) -> bool:
 
 
 def files_matching(directory: Path, pattern: str, *, most: int = MOST_ENTRIES) -> Iterator[Path]:
-    """The files that a pattern names, in any order, each as often as links lead to it. Blocks.
+    """Yield the files that a pattern matches, in any order, each as often as links lead to it. Blocks.
 
     Args:
-        directory: What a relative pattern is relative to; its own name is no pattern.
+        directory: The base of a relative pattern; its own name is not a pattern.
         pattern: May be absolute.
-        most: Entries that it may be compared with.
+        most: The maximum number of entries it is compared with.
 
     Raises:
-        TooFarError: There are more.
+        TooFarError: There are more entries.
     """
-    walk = _Walk(most)
+    walk = _GlobWalk(most)
     parts = [part for part in Path(pattern).parts if part != os.sep]
     steps = tuple(
         part
@@ -68,14 +68,14 @@ def files_matching(directory: Path, pattern: str, *, most: int = MOST_ENTRIES) -
 
 
 @attrs.define(eq=False)
-class _Walk:
-    """What one pattern has been compared with."""
+class _GlobWalk:
+    """The entries that one pattern has been compared with."""
 
     most: int
     passed: int = 0
 
     def found(self, folder: str, step: str) -> Iterator[str]:
-        """What a step of a pattern names in a folder."""
+        """Yield the entries of a folder that a step of a pattern matches."""
         if not is_glob(step):
             self._pass()
             yield os.path.join(folder, step)  # noqa: PTH118 - keeps ".."
@@ -87,12 +87,12 @@ class _Walk:
                 yield entry.path
 
     def folders(self, folder: str) -> Iterator[str]:
-        """The folders in a folder, links to folders included."""
+        """Yield the folders in a folder, links to folders included."""
         for entry in self._entries(folder):
             try:
                 if entry.is_dir() and not entry.name.startswith("."):
                     yield entry.path
-            except OSError:  # a circle of links
+            except OSError:  # a cycle of links
                 continue
 
     def _entries(self, folder: str) -> Iterator[os.DirEntry[str]]:
@@ -104,7 +104,7 @@ class _Walk:
         except (
             OSError,
             ValueError,
-        ):  # not a folder, or one that may not be read: nothing is found there
+        ):  # not a folder, or not readable: nothing matches
             return
 
     def _pass(self) -> None:

@@ -1,4 +1,4 @@
-"""Places of mistakes in other files than the suite's own."""
+"""Positions of mistakes in other files than the suite's own."""
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -11,12 +11,12 @@ from trioeval.documents.mistakes import Mistake, MistakenError
 
 T = TypeVar("T")
 
-TOLD = 50
-"""Mistakes of one file that are told; of more there is only the number."""
+MOST_SHOWN = 50
+"""The maximum number of mistakes of one file that are shown; the others are only counted."""
 
 
 def placed(mistakes: Iterable[Mistake], file: Path, document: Document | None) -> list[Mistake]:
-    """Mistakes in a document as mistakes in its file, with line and column."""
+    """Return mistakes in a document as mistakes in its file, with line and column."""
     root = None if document is None else document.spots().root
     return [
         mistake
@@ -33,31 +33,31 @@ def placed(mistakes: Iterable[Mistake], file: Path, document: Document | None) -
 def shortened(
     mistakes: Sequence[Mistake], file: Path, place: Callable[[Mistake], Mistake] = lambda one: one
 ) -> tuple[Mistake, ...]:
-    """The first mistakes of a file, and how many more there are.
+    """Return the first mistakes of a file and the number of the others.
 
     Args:
         mistakes: All of them, in the order of the file.
-        file: The file whose mistakes they are.
-        place: Finds where one stands, for those that are told.
+        file: The file that contains the mistakes.
+        place: Finds the position of a mistake; called only for those that are shown.
 
     Example:
-        >>> told = shortened([Mistake("odd")] * 60, Path("t.jsonl"))
-        >>> len(told), told[-1].message
+        >>> shown = shortened([Mistake("odd")] * 60, Path("t.jsonl"))
+        >>> len(shown), shown[-1].message
         (51, '… and 10 more mistakes')
     """
-    more = len(mistakes) - TOLD
-    told = tuple(map(place, mistakes[: TOLD + 1]))
+    more = len(mistakes) - MOST_SHOWN
+    shown = tuple(map(place, mistakes[: MOST_SHOWN + 1]))
     if more <= 0:
-        return told
+        return shown
     last = f"… and {more} more mistake{'s' if more > 1 else ''}"
-    return (*told[:-1], Mistake(last, file=file, place=told[-1].place))
+    return (*shown[:-1], Mistake(last, file=file, place=shown[-1].place))
 
 
 def read_placed(file: Path, read: Callable[[Path], Document] = read_document) -> Document:
-    """A document whose mistakes, if it has any, name its file.
+    """Read a document and add the name of its file to its mistakes.
 
     Raises:
-        MistakenError: It cannot be read, or is wrong as a document.
+        MistakenError: It cannot be read, or is not a valid document.
     """
     try:
         document = read(file)
@@ -69,10 +69,10 @@ def read_placed(file: Path, read: Callable[[Path], Document] = read_document) ->
 
 
 def structured(document: Document, file: Path, structure: Callable[[object], T]) -> T:
-    """What a document stands for.
+    """Structure the data of a document.
 
     Raises:
-        MistakenError: All that is wrong with it, placed in its file.
+        MistakenError: All of its mistakes, with their positions in the file.
     """
     try:
         return structure(document.data)

@@ -1,4 +1,4 @@
-"""Checks that data is what JSON can hold, so that everything later can rely on it."""
+"""Checks that data can be represented in JSON, so that all later code can rely on it."""
 
 import sys
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from trioeval.documents.positions import DEEPEST, too_deep
 
 
 def check_plain(data: Any) -> list[Mistake]:
-    """Everything in `data` that is not JSON data: other types, other keys, numbers that are none, cycles.
+    """Return a mistake for everything that is not JSON: types, keys, numbers that are not finite, cycles.
 
     Example:
         >>> [mistake.message for mistake in check_plain({"a": [1, float("inf")]})]
@@ -22,7 +22,7 @@ def check_plain(data: Any) -> list[Mistake]:
 
 
 def is_too_deep(data: Any) -> bool:
-    """Whether data without cycles has more levels than a document may have. One level at a time, not a climb.
+    """Return whether data without cycles is nested too deeply. Goes level by level, without recursion.
 
     Example:
         >>> import json
@@ -47,14 +47,14 @@ def _check(value: Any, path: DocumentPath, above: set[int], found: list[Mistake]
         if fault := _fault(value):
             found.append(Mistake(fault, at=path))
     elif id(value) in above:
-        found.append(Mistake("stands in itself", at=path))
+        found.append(Mistake("contains itself", at=path))
     elif len(path) >= DEEPEST:
         found.append(too_deep(path))
     else:
         above.add(id(value))
         members = value.items() if isinstance(value, dict) else enumerate(value)
         for step, member in members:
-            # Most members are plain texts: no path is made for them.
+            # Most members are plain texts: building a path for them would cost time.
             if not (isinstance(member, str) and member.isascii()):
                 _check(member, (*path, step), above, found)
         above.remove(id(value))
@@ -76,7 +76,7 @@ def _fault(value: Any) -> str | None:
             return None
         case str():
             whole = not any("\ud800" <= letter <= "\udfff" for letter in value)
-            return None if whole else f"half of a surrogate pair is no character, in {kind(value)}"
+            return None if whole else f"a lone surrogate is not a valid character, in {kind(value)}"
         case int() | float():
             finite = abs(value) <= sys.float_info.max
             return None if finite else f"must be a finite number, got {kind(value)}"

@@ -1,7 +1,7 @@
-"""Where everything of a document stands: a tree of places beside the tree of values.
+"""The positions of all values of a document: a tree of positions parallel to the tree of values.
 
-Scanners of JSON and YAML tell a `SpotTree` what they come across, in the order of the text; it keeps the
-places and finds keys that stand twice, which the values no longer show.
+Scanners of JSON and YAML pass the parts of a text to a `SpotTree`, in order. It records their positions and
+finds duplicate keys, which the values no longer show.
 """
 
 import bisect
@@ -16,14 +16,14 @@ from trioeval.documents.paths import DocumentPath
 from trioeval.grading import quote
 
 DEEPEST = 200
-"""Levels of lists and objects within each other that a document may have."""
+"""The maximum depth of nested lists and objects in a document."""
 SHOWN_STEPS = 4
-"""Steps of the path to something nested too deeply that are shown."""
+"""The maximum number of steps shown of the path to a value nested too deeply."""
 _NOTHING: Mapping[str | int, "Spot"] = MappingProxyType({})
 
 
 class LineIndex:
-    r"""Lines and columns of a text.
+    r"""The lines and columns of a text.
 
     Example:
         >>> LineIndex("a\nbc").place(3)
@@ -34,24 +34,24 @@ class LineIndex:
         self._breaks = [found.start() for found in re.finditer("\n", text)]
 
     def place(self, at: int) -> Place:
-        """Where the character with this number stands."""
+        """Return the line and column of the character at an offset."""
         line = bisect.bisect_left(self._breaks, at)
         return line + 1, at - (self._breaks[line - 1] if line else -1)
 
 
 @attrs.frozen
 class Spot:
-    """Where one value stands, and where its members do."""
+    """The position of one value and of its members."""
 
     place: Place
     key: Place | None = None
-    """Where its key stands; None in a list and at the top."""
+    """The position of its key; None in a list and at the top."""
     members: Mapping[str | int, "Spot"] = _NOTHING
     size: int = 1
-    """Values in it, itself included; what YAML repeats or merges by alias counts each time."""
+    """The number of values in it, itself included; what YAML repeats or merges by alias counts each time."""
 
     def find(self, path: DocumentPath, *, key: bool = False) -> Place:
-        """The place of the value at `path`, or of its key; of the nearest value above if there is none."""
+        """Return the position of the value at `path`, or of its key, or of the nearest existing ancestor."""
         spot = self
         for step in path:
             if step not in spot.members:
@@ -61,8 +61,8 @@ class Spot:
 
 
 @attrs.define(eq=False)
-class _Open:
-    """A list or an object whose end has not come yet."""
+class _OpenCollection:
+    """A list or an object that has not ended."""
 
     place: Place
     path: DocumentPath
@@ -75,42 +75,42 @@ class _Open:
 
 @attrs.define(eq=False)
 class SpotTree:
-    """Builds the spots of one document, told piece by piece what stands in it."""
+    """Builds the tree of positions of one document from its parts, in order."""
 
     merge_key: str | None = None
-    """A key whose members count as members of the object that it stands in."""
+    """A key whose members count as members of the object that contains it."""
     root: Spot | None = None
-    """All of it, at the end; None if there was nothing."""
+    """The position of the whole document, after its last part; None for an empty text."""
     repeated: list[Mistake] = attrs.field(factory=list)
-    """Keys that stand twice in one object."""
+    """Duplicate keys."""
     too_deep: Mistake | None = None
-    """The first list or object that is nested too deeply, if one is."""
-    _open: list[_Open] = attrs.field(factory=list)
+    """The first list or object that is nested too deeply."""
+    _open: list[_OpenCollection] = attrs.field(factory=list)
 
     @property
     def awaits_key(self) -> bool:
-        """Whether what comes next in the text is a key."""
+        """True if the next part of the text is a key."""
         return bool(self._open) and self._open[-1].mapping and self._open[-1].name is None
 
     def placed(self, mistake: Mistake) -> Mistake:
-        """The same mistake with its place, if it has none."""
+        """Return the mistake with its position added if it has none."""
         if mistake.place is not None or self.root is None:
             return mistake
         return attrs.evolve(mistake, place=self.root.find(mistake.at, key=mistake.key))
 
     def key(self, name: str, place: Place) -> None:
-        """A key; its value comes next."""
+        """Add a key; its value comes next."""
         parent = self._open[-1]
         if before := parent.members.get(name):
             line = before.key[0] if before.key else before.place[0]
-            message = f"the key {quote(name)} stands here and in line {line}"
+            message = f"duplicate key {quote(name)}: it is already in line {line}"
             self.repeated.append(Mistake(message, at=(*parent.path, name), place=place))
         parent.name, parent.key = name, place
 
     def value(
         self, place: Place, members: Mapping[str | int, Spot] = _NOTHING, size: int = 1
     ) -> Spot:
-        """A whole value."""
+        """Add a complete value."""
         if not self._open:
             self.root = Spot(place, None, members, size)
             return self.root
@@ -121,18 +121,18 @@ class SpotTree:
         return spot
 
     def open(self, place: Place, *, mapping: bool) -> None:
-        """The beginning of a list or an object."""
+        """Begin a list or an object."""
         path: DocumentPath = ()
         if self._open:
             path = self._open[-1].path
-            # Paths stop growing, so that the tree of a million brackets is not a million paths.
+            # Paths stop growing at this depth, so that a million brackets do not need a million long paths.
             path = (*path, self._step()) if len(path) < DEEPEST else path
         if len(path) == DEEPEST and self.too_deep is None:
             self.too_deep = too_deep(path, place)
-        self._open.append(_Open(place, path, mapping))
+        self._open.append(_OpenCollection(place, path, mapping))
 
     def close(self) -> Spot:
-        """The end of the innermost list or object."""
+        """End the innermost list or object."""
         done = self._open.pop()
         members = done.members
         size = 1 + sum(spot.size for spot in members.values())
@@ -146,13 +146,13 @@ class SpotTree:
 
 
 def too_deep(path: DocumentPath, place: Place | None = None) -> Mistake:
-    """The mistake of a list or an object at `path` that has too many levels above it."""
+    """Return the mistake of a list or an object at `path` that is nested too deeply."""
     message = f"is nested more than {DEEPEST} levels deep"
     return Mistake(message, at=path[:SHOWN_STEPS], place=place)
 
 
 def _merged(spot: Spot) -> dict[str | int, Spot]:
-    """The members that a merge key adds; of a list of mappings the first one wins."""
+    """Return the members that a merge key adds; in a list of mappings the first one wins."""
     if 0 not in spot.members:
         return dict(spot.members)
     return {

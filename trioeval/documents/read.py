@@ -1,4 +1,4 @@
-"""Reads a file into plain data, and finds the line and column of any place in it.
+"""Reads a file into plain data and finds the line and column of any value in it.
 
 JSON is read strictly, YAML by the core rules of YAML 1.2, and TOML with its dates as text.
 """
@@ -19,19 +19,20 @@ from trioeval.documents.plain import check_plain, is_too_deep
 from trioeval.documents.positions import LineIndex, SpotTree
 from trioeval.documents.toml import read_toml, toml_spots
 from trioeval.documents.yaml import mark_place, read_yaml, yaml_spots
+from trioeval.grading import quote
 from trioeval.text import read_integer
 
-# Where everything stands in a JSON text.
+# The positions of all values in a JSON text.
 #
-# The standard parser keeps no positions. This scanner walks a text that the parser has accepted; it checks
-# nothing but depth and repeated keys, and no depth is too much for it.
+# The standard parser records no positions. This scanner walks a text that the parser has accepted; it checks
+# only depth and duplicate keys, and works at any depth.
 
 
 _TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]]|[^\s,:{}\[\]"]+')
 
 
 def json_spots(text: str) -> SpotTree:
-    """The spots of a JSON text, in one pass over it.
+    """Return the positions of all values in a JSON text, in one pass over it.
 
     Example:
         >>> json_spots('{"a": [true]}').root.find(("a", 0))
@@ -54,20 +55,20 @@ def json_spots(text: str) -> SpotTree:
 
 
 _ODD_IN_JSON = re.compile(r"NaN|Infinity|\d{300}|[eE]\+?0*[1-9]\d\d|\\u[dD][89a-fA-F]")
-"""What a JSON text has somewhere if it holds half of a character or a number beyond floats."""
+"""Found in every JSON text that contains a lone surrogate or a number outside the range of floats."""
 
 
 @attrs.frozen(eq=False)
 class Document:
-    """A file as plain data, which JSON can hold."""
+    """A file as plain data that JSON can represent."""
 
     data: Any
     text: str = attrs.field(repr=False)
-    """What stands in the file."""
+    """The text of the file."""
     mistakes: Sequence[Mistake]
-    """What was wrong with it that left it readable, with its places."""
+    """Mistakes that left it readable, with their positions."""
     spots: Callable[[], SpotTree]
-    """Finds where everything stands; the first time that is another pass over the text, for a complaint."""
+    """Returns the positions of all values; the first call is another pass over the text."""
 
 
 _CODE = frozenset({".cjs", ".cts", ".js", ".mjs", ".mts", ".py", ".ts"})
@@ -77,8 +78,8 @@ def read_document(path: Path) -> Document:
     """Read a JSON, YAML or TOML file.
 
     Raises:
-        MistakenError: It cannot be read, is not what its suffix says, or holds what JSON cannot hold.
-            Mistakes that have a place in it come with it.
+        MistakenError: It cannot be read, does not have the format of its suffix, or contains values that JSON
+            cannot represent. Its mistakes have their positions, if they are known.
     """
     readers = {".json": _read_json, ".yaml": _read_yaml, ".yml": _read_yaml, ".toml": _read_toml}
     content = _read_bytes(path)
@@ -93,19 +94,19 @@ def read_document(path: Path) -> Document:
 
 
 def read_json(path: Path) -> Document:
-    """Read a file as JSON, whatever it is called.
+    """Read a file as JSON, whatever its suffix.
 
     Raises:
-        MistakenError: The same.
+        MistakenError: As for `read_document`.
     """
     return _read_content(_read_bytes(path), _read_json)
 
 
 def read_json_or_yaml(path: Path) -> Document:
-    """Read a file as JSON if its suffix says so, and else as YAML, whatever it is called.
+    """Read a file as JSON if it has that suffix, otherwise as YAML.
 
     Raises:
-        MistakenError: The same.
+        MistakenError: As for `read_document`.
     """
     reader = _read_json if path.suffix.lower() == ".json" else _read_yaml
     return _read_content(_read_bytes(path), reader)
@@ -122,7 +123,7 @@ def _read_bytes(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except FileNotFoundError:
-        raise MistakenError(Mistake("there is no such file")) from None
+        raise MistakenError(Mistake("file not found")) from None
     except IsADirectoryError:
         raise MistakenError(Mistake("is a folder, not a suite file")) from None
     except (OSError, ValueError) as error:
@@ -153,15 +154,57 @@ def _read_json(text: str) -> Document:
     try:
         data = json.loads(text, object_pairs_hook=members, parse_int=read_integer)
     except json.JSONDecodeError as error:
-        message = f"not JSON: {error.msg[:1].lower()}{error.msg[1:]}"
-        raise MistakenError(Mistake(message, place=(error.lineno, error.colno))) from None
-    except RecursionError:  # far beyond what is allowed
+        message, at = json_fault(error)
+        raise MistakenError(Mistake(message, place=_place(text, at))) from None
+    except RecursionError:  # far deeper than allowed
         data = None
-    # The scanner says where; no depth is too much for it.
+    # The scanner finds the position; it works at any depth.
     if (data is None or is_too_deep(data)) and (found := json_spots(text).too_deep):
         raise MistakenError(found)
     odd = _ODD_IN_JSON.search(text) is not None
     return _document(data, text, json_spots, repeated=repeated, odd=odd)
+
+
+_WRONG_CONSTANT = re.compile(r"(True|False|None|undefined)\b")
+_STARTS_VALUE = re.compile(r'["\[{0-9-]|true\b|false\b|null\b')
+_CURLY_QUOTES = frozenset("\u201c\u201d\u201e\u2018\u2019")
+
+
+def json_fault(error: json.JSONDecodeError) -> tuple[str, int]:
+    """Return a message about an error in a JSON text, and the offset of the error in it.
+
+    Names what people write most often, which is valid in JavaScript or Python: trailing commas, comments,
+    quotes of another kind, keys without quotes. Does not depend on the words of the parser, which differ
+    between versions of Python.
+
+    Example:
+        >>> try:
+        ...     json.loads('{"a": [1, 2,]}')
+        ... except json.JSONDecodeError as error:
+        ...     json_fault(error)
+        ('trailing comma: remove it', 11)
+    """
+    text, at = error.doc, error.pos
+    before = text[:at].rstrip()
+    rest = text[at:]
+    comma = at if rest.startswith(",") else len(before) - 1  # Python 3.13 reports the comma itself
+    if text[comma : comma + 1] == "," and text[comma + 1 :].lstrip()[:1] in {"}", "]"}:
+        return "trailing comma: remove it", comma
+    if rest.startswith(("//", "/*", "#")):
+        return "comments are not allowed in JSON: remove it, or write the file in YAML with #", at
+    if rest.startswith("'"):
+        return 'single quotes are not allowed in JSON: write double quotes, "…"', at
+    if rest[:1] in _CURLY_QUOTES:
+        return 'curly quotes are not allowed in JSON: write straight ones, "…"', at
+    if found := _WRONG_CONSTANT.match(rest):
+        right = {"True": "true", "False": "false"}.get(found[1], "null")
+        return f"{found[1]} is not a value in JSON: write {right}", at
+    is_after_quote = before.endswith('"') and len(before) == at  # perhaps a quote inside of a text
+    if "',' delimiter" in error.msg and _STARTS_VALUE.match(rest) and not is_after_quote:
+        return "missing comma: add one here", len(before)
+    if before.endswith(("{", ",")) and (found := re.match(r"[A-Za-z_$][\w$-]*(?=\s*:)", rest)):
+        return f"keys must be in double quotes: write {quote(found[0])}", at
+    return f"not JSON: {error.msg[:1].lower()}{error.msg[1:]}", at
 
 
 def _read_yaml(text: str) -> Document:
@@ -169,7 +212,7 @@ def _read_yaml(text: str) -> Document:
         found = read_yaml(text)
     except yaml.reader.ReaderError as error:
         before = text.encode()[: error.position].decode(errors="ignore")
-        message = f"not YAML: the character U+{error.character:04X} may not stand in it"
+        message = f"not YAML: the character U+{error.character:04X} is not allowed"
         raise MistakenError(Mistake(message, place=_place(before, len(before)))) from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -177,7 +220,7 @@ def _read_yaml(text: str) -> Document:
         message = ", ".join(part for part in (error.context, error.problem) if part)
         hint = None
         if place and _character(text, place) == "\t":
-            message, hint = "a tab stands where only spaces may", "indent with spaces"
+            message, hint = "tab where only spaces are allowed", "indent with spaces"
         raise MistakenError(Mistake(f"not YAML: {message}", hint, place=place)) from None
     if found is None:
         raise MistakenError(Mistake("the file is empty"))
@@ -185,7 +228,7 @@ def _read_yaml(text: str) -> Document:
 
 
 def _character(text: str, place: Place) -> str:
-    """What stands at a place; empty if there is nothing."""
+    """Return the character at a position; empty if there is none."""
     line, column = place
     return "".join(text.split("\n")[line - 1 : line])[column - 1 : column]
 
@@ -197,7 +240,7 @@ def _read_toml(text: str) -> Document:
 def _document(
     data: Any, text: str, scan: Callable[[str], SpotTree], *, repeated: bool, odd: bool
 ) -> Document:
-    """A document that is looked at more closely where there are signs of something wrong."""
+    """Return a document; it is examined more closely only if there are signs of mistakes."""
     spots = functools.cache(lambda: scan(text))
     mistakes = spots().repeated if repeated else []
     if odd and (foreign := check_plain(data)):

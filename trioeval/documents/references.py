@@ -1,10 +1,10 @@
-"""`$ref`: parts of a document that stand elsewhere in it, or in another file.
+"""`$ref`: references to other parts of a document, or to parts of other files.
 
-What a reference leads to takes its place; keys beside `$ref` are put over it. The problem is size: ten
-references to ten references are soon more values than there is memory for, although each is kept once.
-So every value is counted with all that it stands for, and a document may grow by a factor only, as with
-the aliases of YAML. Each target is resolved once; one that is met again while it is being resolved is a
-circle.
+The target of a reference replaces it; keys next to `$ref` override those of the target. The problem is size:
+ten references to ten references soon expand to more values than fit into memory, although each is stored
+once. So every value is counted with all that it expands to, and a document may grow only by a factor, as
+with the aliases of YAML. Each target is resolved once; a target that is met again while it is being resolved
+is a cycle.
 """
 
 import re
@@ -27,7 +27,7 @@ from trioeval.grading import quote
 REFERENCE = "$ref"
 _ROOT = "#"
 _BY_SCHEMA = ("is-json", "not-is-json", "contains-json", "not-contains-json")
-"""Types of assertions whose value is a JSON Schema."""
+"""Assertion types whose value is a JSON Schema."""
 _POSITION = re.compile(r"[0-9]{1,9}")
 _SCHEME = re.compile(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]*://")
 
@@ -39,22 +39,22 @@ class Resolved:
     data: Any
     origin: Origin
     size: int = 1
-    """Values in it, itself included; what several references share counts each time."""
+    """The number of values in it, itself included; what several references share counts each time."""
     height: int = 0
-    """Levels of it, references on the way to them included."""
+    """Its nesting depth, including the references on the way."""
 
 
 def resolve_references(
     origin: Origin, around: Around
 ) -> tuple[Any, list[Origin], Sequence[Mistake]]:
-    """The data of a suite's document with its references replaced, and the other files they are from.
+    """Replace the references in a suite's document; return the data, the other files and the mistakes.
 
-    The last of the three are the references that lead nowhere, outside or in a circle, placed in their files;
-    null is in place of each.
+    The mistakes are the references that cannot be resolved, lead outside or form a cycle, with their
+    positions; null is in place of each.
 
-    JSON Schemas of functions that a provider offers to its model keep theirs. So does one that an assertion
-    gives as its value, where a reference leads nowhere in the document, but somewhere in the schema, and
-    where it is `#`, which is never the suite.
+    JSON Schemas of functions that a provider offers to its model keep their references. So does a schema in
+    the value of an assertion, if a reference has no target in the document but one in the schema, and for
+    `#`, which never means the suite.
 
     Raises:
         MistakenError: References make the document too large or too deep.
@@ -74,24 +74,24 @@ class _Resolver:
         self._suite = origin
         self._around = around
         self.files = {origin.file.absolute(): origin}
-        """The files looked at so far, as wholes."""
+        """The files opened so far."""
         self.mistakes: dict[tuple[Document, DocumentPath, int], Mistake] = {}
         """By the reference; the same one may be met twice."""
         self._resolved: dict[tuple[Document, DocumentPath], Resolved] = {}
         self._open: dict[tuple[Document, DocumentPath], str] = {}
         """Targets that are being resolved, with the references to them."""
         self._schema: Any = None
-        """The value of an assertion that is being walked through, where it is a JSON Schema."""
+        """The value of the assertion that is being walked through, if it is a JSON Schema."""
         self._is_whole = False
-        """Whether what is walked through stands in that value itself, or is all of it."""
+        """True inside of that value itself and at its root, false inside of the targets of its references."""
         self._seen = 0
 
     def resolve(self, origin: Origin, value: Any, depth: int) -> Resolved:
-        """A value with all that its references lead to."""
+        """Return a value with all of its references replaced."""
         return self._walked(origin, value, (), depth)
 
     def _walked(self, origin: Origin, value: Any, at: DocumentPath, depth: int) -> Resolved:
-        """The value at `at` in that of the origin."""
+        """Return the value at `at`, relative to the origin's value, with its references replaced."""
         self._seen += 1
         if not isinstance(value, dict | list) or (origin is self._suite and _is_signature(at)):
             return Resolved(value, origin)
@@ -101,9 +101,9 @@ class _Resolver:
         if is_reference(value):
             return self._replaced(origin, value, at, depth)
         if isinstance(value, dict) and not isinstance(value.get(REFERENCE, ""), str | dict):
-            # An object is the property of that name in a JSON Schema.
+            # An object there is the property of that name in a JSON Schema.
             message = f"{REFERENCE} must be text, got {kind(value[REFERENCE])}"
-            self._tell(origin, at, Mistake(message))
+            self._report(origin, at, Mistake(message))
             return Resolved(None, origin)
         members: list[Resolved] = []
         for step, member in _members(value):
@@ -115,8 +115,8 @@ class _Resolver:
         data = [member.data for member in members]
         size = 1 + sum(member.size for member in members)
         if size > GROWTH * self._seen:
-            message = f"references make {size} values of {self._seen}"
-            mistake = Mistake(message, "write less with references", at=at)
+            message = f"references expand {self._seen} values to {size}"
+            mistake = Mistake(message, "use fewer references", at=at)
             raise MistakenError(origin.placed(mistake))
         return Resolved(
             dict(zip(value, data, strict=True)) if isinstance(value, dict) else data,
@@ -128,18 +128,18 @@ class _Resolver:
     def _replaced(
         self, origin: Origin, value: dict[str, Any], at: DocumentPath, depth: int
     ) -> Resolved:
-        """What a reference stands for, with the keys beside it."""
+        """Return the target of a reference, with the keys next to it."""
         beside = {key: member for key, member in value.items() if key != REFERENCE}
         is_whole = self._is_whole
         try:
             source, found = self._find(origin, value[REFERENCE])
             self._is_whole = is_whole and value is self._schema
             target = self._target(source, found, value[REFERENCE], depth + 1)
-        except _AstrayError as error:
+        except _DanglingReferenceError as error:
             if _leads_within(self._schema, value[REFERENCE], is_whole=is_whole):
                 kept = self._walked(origin, beside, at, depth)
                 return attrs.evolve(kept, data={REFERENCE: value[REFERENCE], **kept.data})
-            self._tell(origin, at, *error.parts)
+            self._report(origin, at, *error.parts)
             return Resolved(None, origin)
         finally:
             self._is_whole = is_whole
@@ -155,77 +155,83 @@ class _Resolver:
             1 + max(own.height, target.height),
         )
 
-    def _tell(self, origin: Origin, at: DocumentPath, *parts: Mistake) -> None:
-        """What is wrong with the reference at `at`."""
+    def _report(self, origin: Origin, at: DocumentPath, *parts: Mistake) -> None:
+        """Record the mistakes of the reference at `at`."""
         here = (origin.document, (*origin.path, *at))
         mistakes = [origin.placed(part.below(*at, REFERENCE)) for part in parts]
         self.mistakes |= {(*here, number): part for number, part in enumerate(mistakes)}
 
     def _target(self, origin: Origin, found: Any, reference: str, depth: int) -> Resolved:
-        """What a reference leads to, resolved once."""
+        """Return the target of a reference, resolved once."""
         place = (origin.document, origin.path)
         if place in self._open:
             opened = list(self._open)
             way = [*list(self._open.values())[opened.index(place) :], reference]
-            raise _AstrayError(Mistake(f"the references go in a circle: {' → '.join(way)}"))
+            raise _DanglingReferenceError(
+                Mistake(f"the references form a cycle: {' → '.join(way)}")
+            )
         if place not in self._resolved:
             self._open[place] = reference
             self._resolved[place] = self._walked(origin, found, (), depth)
             del self._open[place]
         resolved = self._resolved[place]
         if depth + resolved.height > DEEPEST:
-            raise _AstrayError(too_deep(()))
+            raise _DanglingReferenceError(too_deep(()))
         return resolved
 
     def _find(self, origin: Origin, reference: str, hops: int = 0) -> tuple[Origin, Any]:
-        """Where a reference leads, and the value there."""
+        """Return the origin and the value that a reference leads to."""
         if reference == _ROOT and isinstance(self._schema, dict):
-            what = "the root of the schema here, but of what it is put together from"
-            hint = "give the schema a file of its own: value: file://schema.json"
-            raise _AstrayError(Mistake(f"{_ROOT} is not {what}", hint))
+            what = "the root of the schema here, but of the document that contains it"
+            hint = "move the schema to a separate file: value: file://schema.json"
+            raise _DanglingReferenceError(Mistake(f"{_ROOT} is not {what}", hint))
         name, _, fragment = reference.partition("#")
         found = Origin(origin.file, origin.document) if not name else self._opened(origin, name)
         value = found.document.data
         for token in fragment.split("/")[1:]:
             if is_reference(value):
                 if hops >= DEEPEST:
-                    raise _AstrayError(Mistake(f"the references go in a circle: {reference}"))
+                    raise _DanglingReferenceError(
+                        Mistake(f"the references form a cycle: {reference}")
+                    )
                 found, value = self._find(found, value[REFERENCE], hops + 1)
             step, value = _descended(found, value, token, reference)
             found = attrs.evolve(found, path=(*found.path, step), grafts={})
         return found, value
 
     def _opened(self, origin: Origin, name: str) -> Origin:
-        """The file that a reference names."""
+        """Return the file that a reference names."""
         if scheme := _SCHEME.match(name):
             message = f"references to {scheme[0]} are not followed"
-            raise _AstrayError(Mistake(message, "copy what it leads to into a file"))
+            raise _DanglingReferenceError(Mistake(message, "copy the target into a file"))
         try:
             path = self._around.below(origin.file.absolute()).file(name)
         except MistakenError as error:
-            raise _AstrayError(*error.parts) from None
+            raise _DanglingReferenceError(*error.parts) from None
         if path not in self.files:
             self.files[path] = _read(path, origin.file.parent / name.removeprefix(FILE))
         return attrs.evolve(self.files[path], grafts={})
 
 
-class _AstrayError(MistakenError):
-    """A reference that cannot be followed."""
+class _DanglingReferenceError(MistakenError):
+    """A reference that cannot be resolved."""
 
 
 def _read(path: Path, shown: Path) -> Origin:
-    """The document in another file, under the name by which messages call it."""
+    """Read another file, under the name that messages show."""
     try:
         origin = Origin(shown, read_document(path))
     except MistakenError as error:
-        raise _AstrayError(*(attrs.evolve(part, file=shown) for part in error.parts)) from None
+        raise _DanglingReferenceError(
+            *(attrs.evolve(part, file=shown) for part in error.parts)
+        ) from None
     if origin.document.mistakes:
-        raise _AstrayError(*map(origin.placed, origin.document.mistakes))
+        raise _DanglingReferenceError(*map(origin.placed, origin.document.mistakes))
     return origin
 
 
 def is_reference(value: Any) -> TypeGuard[dict[str, Any]]:
-    """Whether a value stands for what is elsewhere.
+    """Return whether a value is a reference.
 
     Example:
         >>> is_reference({"$ref": "#/a"}), is_reference({"$ref": "#a"}), is_reference("#/a")
@@ -238,7 +244,7 @@ def is_reference(value: Any) -> TypeGuard[dict[str, Any]]:
 
 
 def _is_signature(path: DocumentPath) -> bool:
-    """Whether the parameters of a function stand here that a provider offers to its model."""
+    """Return whether a path is that of the parameters of a function that a provider offers to its model."""
     if path[:1] not in {("providers",), ("targets",)}:
         return False
     match path[2:] if "config" in path[2:3] else path[3:]:
@@ -255,7 +261,7 @@ def _is_judged_by_schema(value: Any) -> bool:
 
 
 def _leads_within(schema: Any, reference: str, *, is_whole: bool) -> bool:
-    """Whether a reference leads to a part of a JSON Schema that it may stand in, or to all of it."""
+    """Return whether a reference leads to a part of a JSON Schema that contains it, or to all of it."""
     if reference == _ROOT:
         return is_whole
     if not isinstance(schema, dict) or not reference.startswith("#/"):
@@ -277,7 +283,7 @@ def _name(token: str) -> str:
 
 
 def _descended(origin: Origin, value: Any, token: str, reference: str) -> tuple[str | int, Any]:
-    """One step down from the value at an origin."""
+    """Return the member of a value that a token of a reference names, and its step in a path."""
     name = _name(token)
     shown = show_path(origin.path)
     match value:
@@ -288,8 +294,9 @@ def _descended(origin: Origin, value: Any, token: str, reference: str) -> tuple[
         case dict():
             hint = nearest(name, value)
         case list():
-            hint = f"{shown} has {len(value)}, counted from 0"
+            members = "1 member" if len(value) == 1 else f"{len(value)} members"
+            hint = f"{shown} has {members}, counted from 0"
         case _:
             hint = f"{shown} is {kind(value)}"
-    message = f"{reference} leads nowhere: there is no {quote(name)} in {shown}"
-    raise _AstrayError(Mistake(message, hint))
+    message = f"{reference} cannot be resolved: {shown} has no {quote(name)}"
+    raise _DanglingReferenceError(Mistake(message, hint))

@@ -1,7 +1,7 @@
-"""Strict structuring with cattrs: nothing converted, nothing ignored, every mistake found and placed.
+"""Strict structuring with cattrs: no conversions, no ignored keys, every mistake reported with its position.
 
 A model describes each field once, for the hook that reads it, for its JSON Schema and for its plain form: the
-key is in the metadata of the field, what files may write is in its type.
+key is in the metadata of the field, the values allowed in files are in its type.
 """
 
 import difflib
@@ -15,13 +15,21 @@ from typing import Annotated, Any, Literal, TypeAlias, get_args, get_origin
 import attrs
 import cattrs
 
-from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes, kind, nearest, read_each
+from trioeval.documents.mistakes import (
+    FEW_KEYS,
+    Mistake,
+    MistakenError,
+    Mistakes,
+    kind,
+    nearest,
+    read_each,
+)
 from trioeval.grading import quote
 from trioeval.text import KEY
 
 
 def some_text(value: Any, _wanted: Any = None) -> str:
-    """A text in which there is something."""
+    """Read a text that is not blank."""
     if not isinstance(value, str):
         raise MistakenError(Mistake(f"must be text, got {kind(value)}"))
     if not value.strip():
@@ -30,7 +38,7 @@ def some_text(value: Any, _wanted: Any = None) -> str:
 
 
 def text_or_number(value: Any, _wanted: Any = None) -> str:
-    """A text, as which a number is taken too."""
+    """Read a text; a number is converted to text."""
     if isinstance(value, str):
         return value
     if isinstance(value, int | float) and not isinstance(value, bool):
@@ -39,7 +47,7 @@ def text_or_number(value: Any, _wanted: Any = None) -> str:
 
 
 def scalar_texts(value: Any, _wanted: Any = None) -> dict[str, str]:
-    """An object of texts, in which numbers, true and false are texts too, as in an environment."""
+    """Read an object of texts; numbers, true and false are converted to text, as in an environment."""
     given = object_of(value)
     Mistakes(
         Mistake(f"must be text, got {kind(part)}", at=(key,))
@@ -50,7 +58,7 @@ def scalar_texts(value: Any, _wanted: Any = None) -> dict[str, str]:
 
 
 def one_or_more(value: Any, _wanted: Any = None) -> tuple[str, ...]:
-    """A text, or a list of texts."""
+    """Read a text or a list of texts."""
     texts = [value] if isinstance(value, str) else value
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         raise MistakenError(Mistake(f"must be text or a list of texts, got {kind(value)}"))
@@ -58,37 +66,37 @@ def one_or_more(value: Any, _wanted: Any = None) -> tuple[str, ...]:
 
 
 def object_of(value: Any) -> dict[str, Any]:
-    """A JSON object."""
+    """Read a JSON object."""
     if isinstance(value, dict):
         return value
     raise MistakenError(Mistake(f"must be an object, got {kind(value)}"))
 
 
-# What files may write for a field, where a plain type does not say it: marks of annotated types.
+# The notation of a field in files, where its type does not define it: marks of annotated types.
 
 
 Shape: TypeAlias = dict[str, Any]
 """A part of a JSON Schema."""
 Hook: TypeAlias = Callable[[Any, Any], Any]
-"""From plain data and the wanted type to a value of that type."""
+"""Converts plain data and the target type to a value of that type."""
 
 
 @attrs.frozen(eq=False)
 class Form:
-    """How files write the values of a type."""
+    """The notation of the values of a type in files."""
 
     schema: Shape
     read: Hook | None = None
-    """None reads them as the type says, or as a hook of the field."""
+    """None reads them by the type, or by a hook of the field."""
 
 
 @attrs.frozen
 class BothSpellings:
-    """Words of a literal that files write in camelCase or in snake_case."""
+    """Marks a literal whose words files may write in camelCase or in snake_case."""
 
 
 def either(*shapes: Shape) -> Shape:
-    """Any of these shapes."""
+    """Return the schema of a value with any of these shapes."""
     return {"anyOf": list(shapes)}
 
 
@@ -96,7 +104,7 @@ TEXT: Shape = {"type": "string"}
 SOME_TEXT: Shape = {"type": "string", "pattern": r"\S"}
 
 NamedText: TypeAlias = Annotated[str, Form(SOME_TEXT)]
-"""A text that is not empty, as the hook of its model checks."""
+"""A text that is not empty; the hook of its model checks this."""
 SomeText: TypeAlias = Annotated[str, Form(SOME_TEXT, some_text)]
 SomeTexts: TypeAlias = Mapping[str, SomeText]
 Words: TypeAlias = Annotated[str, Form(either(TEXT, {"type": "number"}), text_or_number)]
@@ -113,7 +121,7 @@ Scalars: TypeAlias = Annotated[
 
 @attrs.frozen
 class AtLeast:
-    """A finite number ≥ `least`, or > `least` if it is `above`.
+    """A finite number ≥ `least`, or > `least` if `above` is true.
 
     Example:
         >>> AtLeast(1).fits(1), AtLeast(0, above=True).fits(0)
@@ -124,7 +132,7 @@ class AtLeast:
     above: bool = False
 
     def fits(self, value: float) -> bool:
-        """Whether a number is in the range."""
+        """Return whether a number is in the range."""
         # Not `math.isfinite`, which cannot take integers beyond the range of floats.
         return (self.least < value if self.above else self.least <= value) and value < math.inf
 
@@ -141,12 +149,12 @@ Factor: TypeAlias = Annotated[float, AtLeast(1)]
 Milliseconds: TypeAlias = Annotated[float, AtLeast(1)]
 
 
-_MISSPELT = 0.85  # of difflib's ratio, from which a key is taken for a slip
+_MISSPELT = 0.85  # ratio of difflib from which an unknown key counts as a misspelling
 _WANTED = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
 
 
 def strict_converter() -> cattrs.Converter:
-    """A converter that takes scalars, lists and mappings only as what they are."""
+    """Return a converter that accepts scalars, lists and mappings without conversion."""
     converter = cattrs.Converter(detailed_validation=True)
     for scalar in _WANTED:
         converter.register_structure_hook(scalar, _scalar)
@@ -158,18 +166,18 @@ def strict_converter() -> cattrs.Converter:
 
 
 NOT_IN_FILES: Mapping[str, None] = {KEY: None}
-"""Metadata of a field that is found, or made of others."""
+"""Metadata of a field that files cannot set."""
 ALSO = "also"
-"""Metadata of a field: another name of its key."""
+"""Metadata of a field: an alternative name of its key."""
 BESIDE = "beside"
 BESIDE_OTHERS: Mapping[str, bool | None] = {KEY: None, BESIDE: True}
-"""Metadata of a field whose own keys are among those of its owner."""
+"""Metadata of a field whose keys are written among those of its owner."""
 
 
 def fields_by_key(model: type) -> Mapping[str, "attrs.Attribute[Any]"]:
-    """The fields of a model that are in files, by their keys in camelCase.
+    """Return the fields of a model that files can set, by their keys in camelCase.
 
-    A class may say in `INHERITED_KEYS` that fields of its base have other keys.
+    A class may define `INHERITED_KEYS` to give other keys to fields of its base.
     """
     inherited: Mapping[str, str | None] = getattr(model, "INHERITED_KEYS", {})
     keyed = (
@@ -180,7 +188,7 @@ def fields_by_key(model: type) -> Mapping[str, "attrs.Attribute[Any]"]:
 
 
 def other_names(model: type) -> Mapping[str, str]:
-    """The keys of a model that have another name, by that name."""
+    """Return the keys of a model that have an alternative name, by that name."""
     fields = fields_by_key(model).items()
     return {field.metadata[ALSO]: key for key, field in fields if ALSO in field.metadata}
 
@@ -188,7 +196,7 @@ def other_names(model: type) -> Mapping[str, str]:
 def fields_beside(
     model: type, inside: Mapping[str, type] = MappingProxyType({})
 ) -> tuple[str | None, Mapping[str, type]]:
-    """The field of a model that takes unknown keys, and the models of its other fields beside others."""
+    """Return the field that takes unknown keys, and the models of the other fields beside others."""
     beside = [field for field in attrs.fields(model) if field.metadata.get(BESIDE)]
     rest = next((field.name for field in beside if get_origin(field.type) is Mapping), None)
     models = {field.name: inside.get(field.name, field.type) for field in beside}
@@ -206,22 +214,22 @@ def object_hook(
     made: Mapping[str, Any] = MappingProxyType({}),
     check: Callable[[Any], Iterable[Mistake]] = lambda _: (),
 ) -> Hook:
-    """A hook from a JSON object to a model.
+    """Return a hook that structures a JSON object as a model.
 
-    Both spellings of the keys of `fields_by_key` are taken, and of those of models that are `BESIDE_OTHERS`;
-    and the other names of keys.
-    A key with null is as good as none where there is a default. A mapping that is `BESIDE_OTHERS` takes all
-    keys that are not known, unless one looks like a known one.
+    Both spellings of the keys of `fields_by_key`, and of those of models that are `BESIDE_OTHERS`, are
+    accepted, and the alternative names of keys.
+    Null for a key with a default is the same as leaving the key out. A mapping that is `BESIDE_OTHERS` takes
+    all unknown keys, unless one looks like a misspelling of a known key.
 
     Args:
-        converter: What structures the fields.
+        converter: Structures the fields.
         model: An attrs class.
-        not_yet: Keys that are known and not supported, in camelCase; with nothing in them they are taken.
+        not_yet: Keys in camelCase that are known but not supported; they are accepted with empty values.
         hooks: Hooks of single fields, in place of those of their types; also of fields of models beside.
-        inside: The models of fields beside others, where their types do not say it.
-        made: Values of fields that are not in files and have no default.
-        beside: Keys that the object may have besides, which somebody else reads: one may have been meant.
-        check: What does not go together in a model of which every field is right.
+        inside: The models of fields beside others that their types do not name.
+        made: Values of fields that files cannot set and that have no default.
+        beside: Further keys that the object may have and that are read elsewhere; used for suggestions.
+        check: Returns the mistakes of a model whose fields are valid one by one.
     """
     fields = fields_by_key(model)
     rest, inner = fields_beside(model, inside)
@@ -242,9 +250,9 @@ def object_hook(
 
     @functools.cache
     def reader(key: str) -> tuple[str, Any, Hook]:
-        """The argument of a field, its type, and its hook, which may be registered later than this one."""
+        """Return the argument of a field, its type, and its hook, which may be registered after this one."""
         field = fields[key]
-        # Code that cattrs writes for a model costs more than one file ever gains by it.
+        # Generated code of cattrs would cost more time for each model than one file saves by it.
         structure = hooks.get(field.name) or converter.get_structure_hook(field.type)
         return field.alias or field.name, field.type, structure
 
@@ -284,11 +292,11 @@ class _Keys:
 
     known: Collection[str]
     also: Mapping[str, str]
-    """Other names of known keys."""
+    """Known keys by their alternative names."""
     not_yet: Collection[str]
     beside: Collection[str]
     has_rest: bool
-    """Whether keys that are not known are taken, unless one looks like a known one."""
+    """True if unknown keys are accepted, unless one looks like a misspelling of a known key."""
     _key_by_spelling: Mapping[str, str] = attrs.field(init=False)
 
     @_key_by_spelling.default
@@ -297,7 +305,7 @@ class _Keys:
         return {**known, **self.also}
 
     def sort(self, value: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, Any], Mistakes]:
-        """How each known key is spelled, the keys that are not known, and what is wrong with others."""
+        """Return the spelling of each known key, the unknown keys with their values, and the mistakes."""
         mistakes = Mistakes()
         others: dict[str, Any] = {}
         spelled: dict[str, str] = {}
@@ -318,27 +326,27 @@ class _Keys:
 
 
 def _refused(key: str, part: Any) -> Iterator[Mistake]:
-    """A key that is not supported yet, unless nothing stands in it."""
+    """Yield the mistake of a key that is not supported yet, unless its value is empty."""
     if part is not None and part not in ("", [], {}):
         yield Mistake(f"{key} is not supported yet", at=(key,), key=True)
 
 
 def _unknown(key: str, known: Collection[str], before: Iterable[Mistake]) -> Mistake:
-    """A key that is not known; one list of those that are is enough, however many are wrong."""
-    hint = nearest(key, known)
-    told = any(hint == mistake.hint for mistake in before)
-    return Mistake(f'"{key}" is not a key here', None if told else hint, at=(key,), key=True)
+    """Return the mistake of an unknown key; a hint that was given before is not repeated."""
+    hint = nearest(key, known, most=FEW_KEYS)
+    is_repeated = any(hint == mistake.hint for mistake in before)
+    return Mistake(f'"{key}" is not a key here', None if is_repeated else hint, at=(key,), key=True)
 
 
 def _resembles(key: str, known: Collection[str]) -> bool:
-    """Whether a key looks like a known one that is misspelt."""
+    """Return whether an unknown key looks like a misspelling of a known one."""
     return bool(difflib.get_close_matches(key, known, n=1, cutoff=_MISSPELT))
 
 
 def find_mistakes(error: Exception) -> Iterator[Mistake]:
-    """Every mistake in what a converter raised, placed relative to the value that was structured.
+    """Return every mistake in an error of a converter, relative to the value that was structured.
 
-    Anything else than a mistake is a fault of ours and is raised again.
+    Any other error is a bug of this project and is raised again.
     """
     match error:
         case MistakenError():
@@ -352,7 +360,7 @@ def find_mistakes(error: Exception) -> Iterator[Mistake]:
 
 
 def camel(name: str) -> str:
-    """A field's name as a key of the file.
+    """Return the key of a field in files.
 
     Example:
         >>> camel("max_eval_time_ms")
@@ -363,7 +371,7 @@ def camel(name: str) -> str:
 
 
 def snake(key: str) -> str:
-    """A key of the file in its other spelling.
+    """Return the snake_case spelling of a key.
 
     Example:
         >>> snake("maxEvalTimeMs")

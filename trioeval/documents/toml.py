@@ -1,9 +1,9 @@
 # Apart from `documents.read`: one module a format of documents.
-"""Where everything stands in a TOML text.
+"""The positions of all values in a TOML text.
 
-The standard parser keeps no positions. This scanner walks a text that the parser has accepted and that is
-not nested too deeply; it checks nothing. A table that several headers and dotted keys write together
-stands where it is first mentioned.
+The standard parser records no positions. This scanner walks a text that the parser has accepted and that is
+not nested too deeply; it checks nothing. A table that several headers and dotted keys write together has the
+position of its first mention.
 """
 
 import datetime as dt
@@ -18,17 +18,17 @@ from trioeval.documents.mistakes import Mistake, MistakenError, Place
 from trioeval.documents.plain import is_too_deep
 from trioeval.documents.positions import LineIndex, Spot, SpotTree, too_deep
 
-# TOML as plain data: its dates and times are text, as they are in YAML.
+# TOML as plain data: its dates and times become text, as in YAML.
 
 
 _WHERE = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
 
 
 def read_toml(text: str) -> dict[str, Any]:
-    r"""The values of a TOML text.
+    r"""Return the values of a TOML text.
 
     Raises:
-        MistakenError: It is not TOML, or nested too deeply.
+        MistakenError: The text is not TOML, or nested too deeply.
 
     Example:
         >>> read_toml("[a]\nday = 2024-01-31\nn = 1_000")
@@ -44,7 +44,7 @@ def read_toml(text: str) -> dict[str, Any]:
             place = (int(found[1]), int(found[2])) if found[1] else _end(text)
         message = f"not TOML: {message[:1].lower()}{message[1:]}"
         raise MistakenError(Mistake(message, place=place)) from None
-    except ValueError:  # Python's own limit; the parser does not say where
+    except ValueError:  # Python's own limit; the parser reports no position
         raise MistakenError(Mistake("not TOML: an integer has too many digits")) from None
     except RecursionError:
         raise MistakenError(too_deep(())) from None
@@ -87,7 +87,7 @@ _ATOM = re.compile(r"[^,\]}#\n]+")
 
 
 def toml_spots(text: str) -> SpotTree:
-    r"""The spots of a TOML text.
+    r"""Return the positions of all values in a TOML text.
 
     Example:
         >>> toml_spots("[a]\nb.c = [1,\n 2]").root.find(("a", "b", "c", 1))
@@ -97,23 +97,23 @@ def toml_spots(text: str) -> SpotTree:
 
 
 @attrs.define(eq=False)
-class _Entry:
-    """A value whose members may still come, in the same place or further down in the text."""
+class _TomlEntry:
+    """A value that may get further members, in the same place or further down in the text."""
 
     place: Place
     key: Place | None = None
-    members: dict[str | int, "_Entry"] = attrs.field(factory=dict)
+    members: dict[str | int, "_TomlEntry"] = attrs.field(factory=dict)
 
-    def below(self, name: str, place: Place) -> "_Entry":
-        """A member; made where it is first mentioned."""
-        return self.members.setdefault(name, _Entry(place, place))
+    def below(self, name: str, place: Place) -> "_TomlEntry":
+        """Return a member, created at its first mention."""
+        return self.members.setdefault(name, _TomlEntry(place, place))
 
-    def appended(self, place: Place) -> "_Entry":
-        """A further element of an array of tables."""
-        return self.members.setdefault(len(self.members), _Entry(place))
+    def appended(self, place: Place) -> "_TomlEntry":
+        """Add an element to an array of tables."""
+        return self.members.setdefault(len(self.members), _TomlEntry(place))
 
-    def descended(self, keys: Iterable[tuple[str, Place]]) -> "_Entry":
-        """The table that a dotted key leads to; in an array of tables that is the last one."""
+    def descended(self, keys: Iterable[tuple[str, Place]]) -> "_TomlEntry":
+        """Return the table that a dotted key leads to; in an array of tables the last one."""
         entry = self
         for name, place in keys:
             entry = entry.below(name, place)
@@ -122,22 +122,22 @@ class _Entry:
         return entry
 
     def spot(self) -> Spot:
-        """All of it, at the end."""
+        """Return its final position with those of its members."""
         members = {step: entry.spot() for step, entry in self.members.items()}
         return Spot(self.place, self.key, members)
 
 
 class _Scanner:
-    """Walks over one text."""
+    """Scans one text."""
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._at = 0
         self._lines = LineIndex(text)
 
-    def scan(self) -> _Entry:
-        """All of it."""
-        top = _Entry((1, 1))
+    def scan(self) -> _TomlEntry:
+        """Scan the whole text."""
+        top = _TomlEntry((1, 1))
         table = top
         while self._skip(_SPACE) < len(self._text):
             if self._text[self._at] == "[":
@@ -146,8 +146,8 @@ class _Scanner:
                 self._pair(table)
         return top
 
-    def _header(self, top: _Entry) -> _Entry:
-        """The table that a header opens."""
+    def _header(self, top: _TomlEntry) -> _TomlEntry:
+        """Scan a header and return the table that it opens."""
         place = self._place()
         opening = self._take(_OPENING)
         *above, (name, at) = self._key()
@@ -155,14 +155,14 @@ class _Scanner:
         entry = top.descended(above).below(name, at)
         return entry.appended(place) if opening == "[[" else entry
 
-    def _pair(self, table: _Entry) -> None:
+    def _pair(self, table: _TomlEntry) -> None:
         *above, (name, place) = self._key()
         self._at += 1
         self._skip(_BLANK)
         table.descended(above).members[name] = self._value(place)
 
     def _key(self) -> list[tuple[str, Place]]:
-        """The parts of a dotted key with their places, up to what ends it."""
+        """Scan the parts of a dotted key with their positions, up to its end."""
         parts: list[tuple[str, Place]] = []
         while True:
             self._skip(_BLANK)
@@ -174,8 +174,8 @@ class _Scanner:
                 return parts
             self._at += 1
 
-    def _value(self, key: Place | None) -> _Entry:
-        entry = _Entry(self._place(), key)
+    def _value(self, key: Place | None) -> _TomlEntry:
+        entry = _TomlEntry(self._place(), key)
         match self._text[self._at]:
             case "[":
                 for _ in self._stops("]"):
@@ -188,7 +188,7 @@ class _Scanner:
         return entry
 
     def _stops(self, end: str) -> Iterator[None]:
-        """Stops at each member of an array or an inline table, and ends behind it."""
+        """Yield at each member of an array or an inline table, and stop after its end."""
         self._at += 1
         while self._text[self._skip(_SPACE)] != end:
             yield
@@ -201,7 +201,7 @@ class _Scanner:
         return self._at
 
     def _take(self, what: re.Pattern[str]) -> str:
-        """What stands here, if it is that."""
+        """Consume and return what matches here; empty if nothing does."""
         found = what.match(self._text, self._at)
         if found is None:
             return ""
@@ -213,7 +213,7 @@ class _Scanner:
 
 
 def _name(written: str) -> str:
-    """A part of a key without its quotes."""
+    """Return a part of a key without its quotes."""
     if written[:1] not in {'"', "'"}:
         return written
     return next(iter(tomllib.loads(f"{written} = 0")))

@@ -1,13 +1,14 @@
 """YAML by the core rules of version 1.2: `no` is text, `010` is ten, dates are text.
 
-The problem: PyYAML composes a tree of nodes and then constructs values from it. That is where its time
-goes; its composer ends the interpreter on deep nesting, and its rules are those of YAML 1.1. The rule
-here: values are made straight from the events of its C parser, in one loop without recursion, in a third
-of the time. Whatever may be forbidden (depth, aliases, tags, keys that are no scalars, keys that stand
-twice) makes the exact and slower pass over the same text, `yaml_spots`, say so; a text without any of
-them never pays for it. Tests prove that both passes see the same document.
+PyYAML composes a tree of nodes and then constructs values from it. This takes most of its time; its composer
+crashes the interpreter on deep nesting, and its rules are those of YAML 1.1. Here values are built directly
+from the events of its C parser, in one loop without recursion, in a third of the time. Anything that may
+have to be refused (depth, aliases, tags, keys that are not scalars, duplicate keys) starts the exact and
+slower pass over the same text, `yaml_spots`; other texts never pay for it. Tests prove that both passes see
+the same document.
 """
 
+import contextlib
 import re
 import sys
 from typing import Any
@@ -19,25 +20,26 @@ from trioeval.documents.mistakes import Mistake, MistakenError, Place
 from trioeval.documents.positions import DEEPEST, Spot, SpotTree
 from trioeval.text import read_integer
 
-# Where everything stands in a YAML text, and what must not stand there.
+# The positions of all values in a YAML text, and the checks for what a suite must not contain.
 #
-# One pass over the parser's events, before anything is composed: the composer of PyYAML ends the interpreter
-# on deep nesting, and a few aliases of aliases can stand for more values than there is memory. Refused are
-# values nested too deeply, aliases that stand for too much or for what they stand in, keys that are no
-# scalars, and tags.
+# One pass over the parser's events, before anything is composed: the composer of PyYAML crashes the
+# interpreter on deep nesting, and a few aliases of aliases can expand to more values than fit into memory.
+# Refused are values nested too deeply, aliases that expand to too many values or to themselves, keys that are
+# not scalars, and tags.
 
 
 MERGE_KEY = "<<"
 GROWTH = 100
-"""How many times more values aliases may make of those that are written out."""
+"""The maximum ratio of values after alias expansion to values written in the text."""
+_PARSER_LIMIT = "maximum nesting depth"
 
 
 def yaml_spots(text: str) -> SpotTree:
-    """The spots of a YAML text.
+    """Return the positions of all values in a YAML text.
 
     Raises:
-        MistakenError: It holds what a suite must not hold.
-        yaml.YAMLError: It is not YAML. That it is YAML is not proved by anything else.
+        MistakenError: The text contains something that a suite must not contain.
+        yaml.YAMLError: The text is not YAML. Only this function detects that.
 
     Example:
         >>> yaml_spots("a: [true]").root.find(("a", 0))
@@ -71,18 +73,32 @@ def yaml_spots(text: str) -> SpotTree:
             case _:
                 anchors.close(tree.close())
     if tree.root is not None and tree.root.size > GROWTH * written:
-        message = f"aliases make {tree.root.size} values of {written}"
-        raise MistakenError(Mistake(message, "write less with aliases", place=tree.root.place))
+        message = f"aliases expand {written} values to {tree.root.size}"
+        raise MistakenError(Mistake(message, "use fewer aliases", place=tree.root.place))
     return tree
+
+
+def _report_own_limit(text: str, error: yaml.MarkedYAMLError) -> None:
+    """Raise the project's own error if the parser refused a text for its depth.
+
+    Since 0.2.6 libyaml has a limit of its own, 1000 levels. It scans ahead, so it may refuse a text before it
+    has returned the event of level 201. Of the text before the refused level it returns all events.
+
+    Raises:
+        MistakenError: The text is nested more than `DEEPEST` levels deep.
+    """
+    if error.problem_mark is not None and _PARSER_LIMIT in (error.problem or ""):
+        with contextlib.suppress(yaml.YAMLError):
+            yaml_spots(text[: error.problem_mark.index])
 
 
 @attrs.define(eq=False)
 class _Anchors:
-    """What aliases stand for."""
+    """The positions of the values that aliases refer to."""
 
     _spots: dict[str, Spot] = attrs.field(factory=dict)
     _open: list[str | None] = attrs.field(factory=list)
-    """Anchors, if any, of the collections that have not ended."""
+    """The anchors, if any, of the collections that have not ended."""
 
     def add(self, anchor: str | None, spot: Spot) -> None:
         if anchor is not None:
@@ -96,13 +112,13 @@ class _Anchors:
 
     def find(self, anchor: str | None, place: Place) -> Spot:
         if anchor in self._open:
-            raise MistakenError(Mistake(f"the alias *{anchor} stands in itself", place=place))
-        # One that is not known is told by the parser, in its words.
+            raise MistakenError(Mistake(f"the alias *{anchor} contains itself", place=place))
+        # The parser reports an unknown anchor in its own words.
         return self._spots.get(anchor or "", Spot(place))
 
 
 def mark_place(mark: Any) -> Place:
-    """The place of a mark of PyYAML's, which counts from 0."""
+    """Return the line and column of a PyYAML mark, which counts from 0."""
     return mark.line + 1, mark.column + 1
 
 
@@ -138,23 +154,23 @@ class YamlText:
 
     data: Any
     repeated: bool
-    """Whether a key stands twice in one mapping."""
+    """True if a mapping has a duplicate key."""
     odd_numbers: bool
-    """Whether there are numbers that JSON cannot hold."""
+    """True if a number cannot be represented in JSON."""
 
 
 def read_yaml(text: str) -> YamlText | None:
-    """The values of a YAML text; None if there are none.
+    """Return the values of a YAML text; None if it has none.
 
     Raises:
-        MistakenError: It holds what a suite must not hold.
-        yaml.YAMLError: It is not YAML.
+        MistakenError: The text contains something that a suite must not contain.
+        yaml.YAMLError: The text is not YAML.
 
     Example:
         >>> read_yaml("{a: [010, no], <<: {b: 1}}").data
         {'a': [10, 'no'], 'b': 1}
     """
-    builder = _Builder(text)
+    builder = _YamlBuilder(text)
     steps = {
         yaml.ScalarEvent: builder.scalar,
         yaml.AliasEvent: builder.alias,
@@ -164,9 +180,13 @@ def read_yaml(text: str) -> YamlText | None:
         yaml.SequenceEndEvent: builder.end,
         yaml.DocumentStartEvent: builder.document,
     }
-    for event in yaml.parse(text, Loader=yaml.CSafeLoader):
-        if step := steps.get(type(event)):
-            step(event)
+    try:
+        for event in yaml.parse(text, Loader=yaml.CSafeLoader):
+            if step := steps.get(type(event)):
+                step(event)
+    except yaml.MarkedYAMLError as error:
+        _report_own_limit(text, error)
+        raise
     if not builder.root:
         return None
     return YamlText(builder.root[0], builder.repeated, builder.odd_numbers)
@@ -174,17 +194,17 @@ def read_yaml(text: str) -> YamlText | None:
 
 @attrs.frozen
 class _Merge:
-    """A key whose value is merged into the mapping that it stands in."""
+    """A merge key: its value is merged into the mapping that contains it."""
 
     place: Place
 
 
-class _Builder:
-    """Puts values together from the events of the parser."""
+class _YamlBuilder:
+    """Builds values from the events of the parser."""
 
     def __init__(self, text: str) -> None:
         self.root: list[Any] = []
-        """The whole document, once there is one."""
+        """The whole document, when it is complete; otherwise empty."""
         self.repeated = False
         self.odd_numbers = False
         self._text = text
@@ -194,9 +214,9 @@ class _Builder:
         self._key: Any = None
         """The key whose value comes next, in a mapping."""
         self._outer: list[tuple[Any, Any]] = []
-        """The collections around the innermost one, with their keys."""
+        """The enclosing collections, each with the key whose value is being built."""
         self._overridable: dict[int, set[str]] = {}
-        """What was merged into open mappings and may still be given by themselves, by their identity."""
+        """Keys that came from a merge and may still be overridden, by the identity of the open mapping."""
         self._anchors: dict[str, Any] = {}
 
     def document(self, event: Any) -> None:
@@ -242,7 +262,7 @@ class _Builder:
         self._put(self._anchors[event.anchor])
 
     def _put(self, value: Any) -> None:
-        """A whole value, at its place in what holds it."""
+        """Add a complete value to the collection that contains it."""
         holder, key = self._holder, self._key
         if type(holder) is list:
             holder.append(value)
@@ -258,7 +278,7 @@ class _Builder:
         holder[key] = value
 
     def _merge(self, value: Any, place: Place) -> None:
-        """Members that the mapping does not have yet; they stand where the merge key stands."""
+        """Add the members that the mapping does not have yet, at the position of the merge key."""
         parts = value if isinstance(value, list) else [value]
         if not all(isinstance(part, dict) for part in parts):
             message = f"the key {MERGE_KEY} takes a mapping or a list of mappings"
@@ -272,14 +292,14 @@ class _Builder:
                     overridable.add(key)
 
     def _plain(self, text: str) -> Any:
-        """What a text without quotes stands for."""
+        """Return the value of an unquoted scalar."""
         if text in _CONSTANTS:
             return _CONSTANTS[text]
         if text[0] not in _NUMERIC:
             return text
         number: float
         if _INTEGER.fullmatch(text):
-            # Decimal also with leading zeros; `0o` and `0x` say otherwise.
+            # Decimal even with leading zeros; only `0o` and `0x` select another base.
             number = int(text, 0) if text[:2] in {"0o", "0x"} else read_integer(text)
         elif _FLOAT.fullmatch(text):
             number = float(text)
@@ -292,7 +312,7 @@ class _Builder:
         return number
 
     def _check(self) -> None:
-        """The exact pass, at the first sign of anything that may have to be refused."""
+        """Run the exact pass, once, when something may have to be refused."""
         if not self._checked:
             yaml_spots(self._text)
             self._checked = True

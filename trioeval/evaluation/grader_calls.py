@@ -23,8 +23,8 @@ from trioeval.errors import (
     CallError,
     GradingError,
     LaneClosedError,
+    LimitError,
     ProviderError,
-    QuotaError,
     TooLateError,
 )
 from trioeval.evaluation.grader_replies import read_flags, read_labels, read_vector
@@ -194,7 +194,7 @@ def unusable_calls(questions: Iterable[JudgeRequest]) -> Sequence[Inquiry]:
     return [one.inquiry for one in asked if one.reply is not None and one.inquiry is not None]
 
 
-_FAILURES = (CallError, LaneClosedError, BudgetError, QuotaError, TooLateError)
+_FAILURES = (CallError, LaneClosedError, BudgetError, LimitError, TooLateError)
 
 
 @attrs.frozen(kw_only=True)

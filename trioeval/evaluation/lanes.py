@@ -11,7 +11,7 @@ import attrs
 
 from trioeval.errors import Problem, SuiteError
 from trioeval.kernel import Backoff, LaneSpec
-from trioeval.limits.model import QuotaKey
+from trioeval.limits.model import LimitKey
 from trioeval.providers import ProviderSpec
 from trioeval.providers.programs.entries import AGENT_RUNS
 from trioeval.suite.model import WIDTH, LaneSettings, ProviderEntry, Suite
@@ -67,7 +67,7 @@ def lane_rooms(
     """
     if cap is not None:
         return {}
-    workers = suite.settings.rows_at_once(suite.quota)
+    workers = suite.settings.rows_at_once(suite.limits)
     settings, _ = _lane_settings(suite, specs)
     return {name: workers for name, said in settings.items() if said.max_concurrency is None}
 
@@ -109,25 +109,25 @@ def _lane_settings(
     return found, problems
 
 
-def lane_quotas(suite: Suite, specs: Sequence[ProviderSpec]) -> dict[str, tuple[QuotaKey, ...]]:
+def lane_limits(suite: Suite, specs: Sequence[ProviderSpec]) -> dict[str, tuple[LimitKey, ...]]:
     """Return the shared limits that calls count against, by lane; lanes without any are left out."""
     found = {}
     for name, entry in zip(lane_names(suite, specs), suite.providers, strict=True):
         settings = suite.lanes[entry.lane] if isinstance(entry.lane, str) else entry.lane
-        if settings is not None and settings.quota:
-            found[name] = settings.quota
+        if settings is not None and settings.limits:
+            found[name] = settings.limits
     return found
 
 
-def merge_lane_quotas(
-    groups: Iterable[Mapping[str, Sequence[QuotaKey]]],
-) -> dict[str, tuple[QuotaKey, ...]]:
+def merge_lane_limits(
+    groups: Iterable[Mapping[str, Sequence[LimitKey]]],
+) -> dict[str, tuple[LimitKey, ...]]:
     """Merge the shared limits of several suites with shared lanes: calls count against all of them.
 
     Raises:
         SuiteError: Two suites count different units of a lane's calls against the same limit.
     """
-    merged: dict[str, dict[str, QuotaKey]] = {}
+    merged: dict[str, dict[str, LimitKey]] = {}
     problems: dict[Problem, None] = {}
     for lane, keys in (item for group in groups for item in group.items()):
         for key in keys:
@@ -169,7 +169,7 @@ def merge_task_lanes(
 
 
 def _with_room(spec: LaneSpec, rooms: Mapping[str, int]) -> LaneSpec:
-    return attrs.evolve(spec, width=max(spec.width, rooms.get(spec.name, 0)))
+    return attrs.evolve(spec, max_concurrency=max(spec.max_concurrency, rooms.get(spec.name, 0)))
 
 
 def _lane_name(suite: Suite, entry: ProviderEntry, spec: ProviderSpec) -> str:
@@ -199,18 +199,18 @@ def _with_retries(settings: LaneSettings, users: Sequence[ProviderSpec]) -> Lane
 
 def _lane_spec(name: str, settings: LaneSettings, suite: Suite, cap: int | None) -> LaneSpec:
     options = suite.evaluate_options
-    width = settings.max_concurrency
+    max_concurrency = settings.max_concurrency
     if name == AGENT_RUNS:
-        width = suite.run_limits.max_concurrent_runs
-        width = _UNBOUNDED if width == 0 else width
-    if width is None:
-        width = (options.max_concurrency or WIDTH) if cap is None else cap
+        max_concurrency = suite.run_limits.max_concurrent_runs
+        max_concurrency = _UNBOUNDED if max_concurrency == 0 else max_concurrency
+    if max_concurrency is None:
+        max_concurrency = (options.max_concurrency or WIDTH) if cap is None else cap
     elif cap is not None:
-        width = min(width, cap)
+        max_concurrency = min(max_concurrency, cap)
     delay = options.delay if settings.delay is None else settings.delay
     return LaneSpec(
         name,
-        width,
+        max_concurrency,
         rpm=settings.rpm,
         burst=settings.burst,
         tpm=settings.tpm,
@@ -227,7 +227,7 @@ def _lane_spec(name: str, settings: LaneSettings, suite: Suite, cap: int | None)
 def _stricter(one: LaneSpec, other: LaneSpec) -> LaneSpec:
     return attrs.evolve(
         one,
-        width=min(one.width, other.width),
+        max_concurrency=min(one.max_concurrency, other.max_concurrency),
         rpm=_smaller(one.rpm, other.rpm),
         burst=min(one.burst, other.burst),
         tpm=_smaller(one.tpm, other.tpm),

@@ -13,10 +13,10 @@ from typing import Any
 
 import attrs
 
-from trioeval.errors import Problem, QuotaError
+from trioeval.errors import LimitError, Problem
 from trioeval.grading import quote
 from trioeval.limits.backend import requirements_of
-from trioeval.limits.model import QuotaKey
+from trioeval.limits.model import LimitKey
 from trioeval.providers import Metering, ProviderSpec, Reply, Usage
 from trioeval.providers.metering import most_money
 from trioeval.rates import LearntShare
@@ -114,7 +114,7 @@ class Meter:
             shares.reply.learn(estimate.reply_bound, usage.completion)
 
 
-def with_bounds(error: QuotaError, estimate: CallEstimate) -> QuotaError:
+def with_bounds(error: LimitError, estimate: CallEstimate) -> LimitError:
     """Return the error of a call that is never allowed, with its assumed maximum usage if that is the reason.
 
     Args:
@@ -126,7 +126,7 @@ def with_bounds(error: QuotaError, estimate: CallEstimate) -> QuotaError:
     prompt, reply = estimate.prompt_bound, estimate.reply_bound
     bounds = f"its prompt may have {prompt:,} tokens and its reply {reply:,}"
     hint = "reduce max_tokens, budget.maxTokens or maxOutputTokens"
-    return QuotaError(error.reason, f"{error.message}; {bounds}: {hint}", keys=error.keys)
+    return LimitError(error.reason, f"{error.message}; {bounds}: {hint}", keys=error.keys)
 
 
 def counted_tokens(prompt: str, reply: Reply) -> int:
@@ -165,7 +165,7 @@ def meter_of(
     suite: Suite,
     metering: Sequence[Metering],
     lanes: Sequence[str],
-    quotas: Mapping[str, tuple[QuotaKey, ...]],
+    lane_limits: Mapping[str, tuple[LimitKey, ...]],
 ) -> Meter:
     """Return the meter of a task.
 
@@ -173,15 +173,15 @@ def meter_of(
         suite: The task.
         metering: The metering of each provider, including judges.
         lanes: The lane of each.
-        quotas: The shared limits that calls count against, by lane.
+        lane_limits: The shared limits that calls count against, by lane.
     """
-    settings, budget = suite.quota, suite.evaluate_options.budget
+    settings, budget = suite.limits, suite.evaluate_options.budget
     return Meter(
         metering,
         lanes,
         bounds_only=budget is not None,
         bounded_lanes=frozenset(
-            lane for lane, keys in quotas.items() if any(key.unit in _COUNTED for key in keys)
+            lane for lane, keys in lane_limits.items() if any(key.unit in _COUNTED for key in keys)
         ),
         ceiling=suite.settings.row_tokens,
         guess=None if settings is None else settings.max_output_tokens,
@@ -193,7 +193,7 @@ def impossible_calls(
     suite: Suite,
     specs: Sequence[ProviderSpec],
     lanes: Sequence[str],
-    quotas: Mapping[str, tuple[QuotaKey, ...]],
+    lane_limits: Mapping[str, tuple[LimitKey, ...]],
 ) -> Iterator[Problem]:
     """Yield warnings for providers whose assumed replies exceed the capacity of a limit in memory.
 
@@ -203,16 +203,16 @@ def impossible_calls(
         suite: The task.
         specs: Its providers, including judges.
         lanes: The lane of each.
-        quotas: The shared limits that calls count against, by lane.
+        lane_limits: The shared limits that calls count against, by lane.
     """
-    settings = suite.quota
-    if settings is None or settings.backend != "memory" or not quotas:
+    settings = suite.limits
+    if settings is None or settings.backend != "memory" or not lane_limits:
         return
     limits = known_limits(settings) or {}
-    meter = meter_of(suite, [spec.metering for spec in specs], lanes, quotas)
+    meter = meter_of(suite, [spec.metering for spec in specs], lanes, lane_limits)
     for place, (spec, lane) in enumerate(zip(specs, lanes, strict=True)):
         estimate = meter.estimate(place, "")
-        keys = [one for one in quotas.get(lane, ()) if one.unit in _COUNTED]
+        keys = [one for one in lane_limits.get(lane, ()) if one.unit in _COUNTED]
         for need in requirements_of(keys, estimate.tokens, estimate.money):
             limit = limits.get(need.key)
             if limit is None or need.amount <= limit.capacity:
@@ -229,7 +229,7 @@ def impossible_calls(
 def _hint(suite: Suite, spec: ProviderSpec) -> str:
     if spec.metering.is_bounded:
         return "allow shorter replies in its config, for example by max_tokens"
-    said = "maxOutputTokens of $.quota"
+    said = "maxOutputTokens of $.limits"
     if suite.settings.row_tokens is not None:
         said = "budget.maxTokens of the questions"
     return f"{said} sets that number, because its replies have no bound: add a bound, or reduce it"

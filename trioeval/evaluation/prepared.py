@@ -11,7 +11,7 @@ from trioeval.evaluation.graders import Graders
 from trioeval.evaluation.hooks import may_set_register
 from trioeval.evaluation.registers import CellReadiness, FindAccess, SerialReadiness, Sharing
 from trioeval.kernel import LaneSpec, Readiness
-from trioeval.limits.model import QuotaKey
+from trioeval.limits.model import LimitKey
 from trioeval.providers import ProviderSpec
 from trioeval.providers.http.wire import TlsSettings
 from trioeval.suite.dependencies import FailedDependency
@@ -38,7 +38,7 @@ class PreparedSuite:
     """The lanes that it uses, with their settings."""
     lane_rooms: Mapping[str, int] = attrs.field(factory=dict)
     """The rows that should be in flight at once on lanes without a max concurrency."""
-    lane_quotas: Mapping[str, tuple[QuotaKey, ...]] = attrs.field(factory=dict)
+    lane_limits: Mapping[str, tuple[LimitKey, ...]] = attrs.field(factory=dict)
     """The shared limits that calls count against, by lane."""
     templates: Templates = attrs.field(repr=False)
     around: Around = attrs.field(repr=False)

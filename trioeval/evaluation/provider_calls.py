@@ -26,7 +26,7 @@ from typing import Any, Protocol
 import attrs
 import trio
 
-from trioeval.errors import ProviderError, QuotaError
+from trioeval.errors import LimitError, ProviderError
 from trioeval.evaluation.journal import (
     CallKey,
     CallRecord,
@@ -265,7 +265,7 @@ class Asker:
             CallError: The call failed.
             LaneClosedError: The lane accepts no more calls.
             BudgetError: The call needs more than is left of the budget.
-            QuotaError: A shared limit will never allow the call, or the limit server is unreachable.
+            LimitError: A shared limit will never allow the call, or the limit server is unreachable.
             TooLateError: The job has ended, or its run's deadline has passed.
         """
         if inquiry.key is not None and (paid := self._recalled(inquiry.key)) is not None:
@@ -343,7 +343,7 @@ class Asker:
                 tokens=estimate.tokens,
                 money=estimate.money,
             )
-        except QuotaError as error:
+        except LimitError as error:
             if lane not in self.meter.bounded_lanes:
                 raise
             raise with_bounds(error, estimate) from error

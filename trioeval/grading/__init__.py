@@ -1,4 +1,4 @@
-"""Assertions: what is expected of an output, and the verdict on it."""
+"""Assertions on outputs, and their verdicts."""
 
 from trioeval.grading.grade import check_assertion as check_assertion
 from trioeval.grading.grade import grade as grade

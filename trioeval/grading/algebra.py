@@ -1,17 +1,16 @@
-"""How the verdicts of single assertions become the verdict of a row.
+"""The verdict of a row, computed from the verdicts of its assertions.
 
     score  = Σ score·weight / Σ weight       0 when all weights are 0
     passed = no part failed                  without a threshold
-    passed = score ≥ threshold               with one: it replaces the rule above
+    passed = score ≥ threshold               with a threshold, which replaces the rule above
     reason = that of the first part that failed, in the order of the assertions
 
-A part of weight 0 always passes and does not count; its score stays with it. Sums are exact and rounded
-once, so that the order of the parts changes nothing but the reason, and the score never leaves the range
-of its parts.
+A part of weight 0 always passes and does not count; its score is kept. Sums are exact and rounded once, so
+the order of the parts changes only the reason, and the score never leaves the range of its parts.
 
-Named scores are means of the same kind, one for each name. A part contributes its score under its metric,
-with its weight, and each score that it brings under a name of its own (a script's, or a set's), with that
-weight times the one it brings along; so a set weighs its names as its members would.
+Named scores are weighted means of the same kind, one per name. A part contributes its score under its metric,
+with its weight, and each named score of its own (of a script, or of a set), with that weight times the weight
+it reports; so a set weighs its names as its members would.
 """
 
 import math
@@ -27,18 +26,18 @@ SET = "assert-set"
 """The type of a set of assertions, which judges nothing itself."""
 
 Place: TypeAlias = tuple[int, ...]
-"""Where an assertion stands among those of its row: one number, or two in a set."""
+"""The position of an assertion in its row: one number, or two in a set."""
 
 _Share: TypeAlias = tuple[float, float]
 """A score and its weight."""
 
 ALL_PASSED = "all assertions passed"
-BLOCKED = "the provider's filters blocked it, which is what is wanted here"
+BLOCKED = "the provider's filters blocked it, as expected"
 NO_ASSERTIONS = "no assertions"
 
 
 def leaves(assertions: Iterable[Assertion]) -> Iterator[tuple[Place, Assertion]]:
-    """The assertions that are judged, in order, with their places; members of sets have the set's config.
+    """Yield the assertions that are judged, in order, with their places; members inherit the config of a set.
 
     Example:
         >>> one = Assertion(type="equals", value="a")
@@ -64,13 +63,13 @@ def fold(
     *,
     decided: bool = False,
 ) -> Verdict:
-    """The verdict of a row from those of its leaves, in the order of the assertions.
+    """Return the verdict of a row from those of its leaves, in the order of the assertions.
 
     Args:
-        assertions: Those of the row.
-        verdicts: By place; leaves without one are left out.
-        threshold: Least score to pass; None wants every part to pass.
-        decided: Whether one that failed decides alone: no threshold saves the row then, nor its set.
+        assertions: The assertions of the row.
+        verdicts: The verdicts by place; leaves without one are left out.
+        threshold: Least score to pass; with None every part must pass.
+        decided: True if one failure decides alone: no threshold saves the row then, nor its set.
     """
     parts: list[Verdict] = []
     for place, assertion in enumerate(assertions):
@@ -87,12 +86,12 @@ def fold(
 
 
 def aggregate(parts: Sequence[Verdict], *, threshold: float | None = None) -> Verdict:
-    """The verdict of a row, or of a set.
+    """Return the verdict of a row or of a set.
 
     Args:
-        parts: One verdict an assertion, in the order of the assertions. One whose assertion is a
-            `guardrails` for `redteam` and failed makes the row pass.
-        threshold: Least score to pass; None wants every part to pass.
+        parts: One verdict per assertion, in the order of the assertions. A failed `guardrails` with the
+            config `redteam` makes the row pass.
+        threshold: Least score to pass; with None every part must pass.
 
     Example:
         >>> yes = Verdict(passed=True, score=1.0, reason="yes")
@@ -128,9 +127,9 @@ def aggregate(parts: Sequence[Verdict], *, threshold: float | None = None) -> Ve
 
 
 def components(parts: Iterable[Verdict]) -> Iterator[Verdict]:
-    """The parts of a verdict in one line: each is followed by its own.
+    """Yield the parts of a verdict as one sequence: each is followed by its own parts.
 
-    What a script judged itself and says no assertion of has that of the script.
+    A part without an assertion, made by a script, gets the assertion of the script.
 
     Example:
         >>> member = Verdict(passed=True, score=1.0, reason="a member")
@@ -156,7 +155,7 @@ def _kept(part: Verdict) -> Verdict:
 
 
 def _blocks(part: Verdict) -> bool:
-    """Whether a filter of the provider stopped an attack, which is a success of who is attacked."""
+    """Return True if a filter of the provider stopped an attack, which is the expected result."""
     assertion = part.assertion
     if part.passed or assertion is None or assertion.type != "guardrails":
         return False
@@ -164,7 +163,7 @@ def _blocks(part: Verdict) -> bool:
 
 
 def _by_name(parts: Iterable[Verdict]) -> Mapping[str, list[_Share]]:
-    """What contributes to each named score."""
+    """Return the contributions to each named score."""
     found: dict[str, list[_Share]] = {}
     for part in parts:
         weight = _weight(part)
@@ -179,7 +178,7 @@ def _by_name(parts: Iterable[Verdict]) -> Mapping[str, list[_Share]]:
 
 
 def _mean(shares: Sequence[_Share]) -> float:
-    if len(shares) == 1:  # as of most rows
+    if len(shares) == 1:  # the common case
         ((score, weight),) = shares
         return score if weight > 0 else 0.0
     total = _sum(weight for _, weight in shares)
@@ -195,5 +194,5 @@ def _sum(values: Iterable[float]) -> float:
     found = list(values)
     try:
         return math.fsum(found)
-    except OverflowError:  # of scores that no judge means
+    except OverflowError:  # of absurd scores
         return sum(found)

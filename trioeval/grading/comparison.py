@@ -1,7 +1,7 @@
-"""Which of several outputs a judge chooses, asked once or several times, in one order or both.
+"""Comparisons of several outputs by a judge, asked once or several times, in one order or both.
 
-A judge that prefers whatever stands first contradicts itself when the order is reversed. With `swap` it is
-asked in both orders, and what it chooses is counted by output, not by place.
+A judge that prefers the first output contradicts itself when the order is reversed. With `swap` it is asked
+in both orders, and its choices are counted by output, not by position.
 """
 
 import re
@@ -18,18 +18,18 @@ from trioeval.grading.services import Answer
 from trioeval.grading.strict_reading import UnusableReplyError, names_of
 from trioeval.text import quote
 
-# What comparisons of the outputs of one test make of the verdicts on its rows.
+# The effect of comparisons on the verdicts of the rows of a test.
 #
-# A comparison is no part of the weighted score: it chooses among rows that were judged already. The row that
-# it chooses keeps its verdict; every other row fails with score 0, also if it passed before.
+# A comparison is not part of the weighted score: it chooses among rows that are already judged. The chosen
+# row keeps its verdict; every other row fails with score 0, even if it passed before.
 
 
 def with_comparisons(row: Verdict, compared: Mapping[int, Verdict]) -> Verdict:
-    """The verdict on a row after comparisons.
+    """Return the verdict of a row after comparisons.
 
     Args:
-        row: Without them.
-        compared: Those of comparisons, by the place of the assertion in the row.
+        row: The verdict without comparisons.
+        compared: The verdicts of comparisons, by the position of the assertion in the row.
 
     Example:
         >>> row = Verdict(passed=True, score=0.8, reason="fine")
@@ -46,7 +46,7 @@ def with_comparisons(row: Verdict, compared: Mapping[int, Verdict]) -> Verdict:
         if (assertion := verdict.assertion) is not None:
             metrics |= {assertion.metric} if assertion.metric else set()
             if not assertion.weight:
-                found = attrs.evolve(verdict, passed=True)  # what does not count passes
+                found = attrs.evolve(verdict, passed=True)  # weight 0 always passes
         parts.insert(place, found)
         lost = lost or (None if found.passed else found)
     whole = aggregate(parts)
@@ -60,10 +60,10 @@ def with_comparisons(row: Verdict, compared: Mapping[int, Verdict]) -> Verdict:
         spent=Spent.sum([row.spent, *(one.spent for one in compared.values())]),
     )
     if lost is None:
-        # A row with nothing else has won, and that is its reason.
+        # A row without other assertions has won, and that is its reason.
         only = None if row.parts or not parts else parts[0].reason
         return attrs.evolve(after, reason=only or row.reason)
-    # A row that had failed before has its reason.
+    # A row that had failed before keeps its reason.
     reason = lost.reason if row.passed else row.reason
     return attrs.evolve(after, passed=False, score=0.0, reason=reason)
 
@@ -77,34 +77,34 @@ CHOICE_SCHEMA: Mapping[str, Any] = {
 """JSON schema of a reply."""
 
 _NUMBER = re.compile(r"(?<![^\W_])-?\d++(?:[.,]\d+)*+(?![^\W_])")
-"""One on its own, not a part of a word."""
+"""A number on its own, not part of a word."""
 _DIGITS = 9
 
 
 @attrs.frozen
 class Choice:
-    """What several judgements come to."""
+    """The result of several judgements."""
 
     winner: int | None
-    """The place of the output that most chose; None if none was chosen more often than all others."""
+    """The position of the output chosen most often; None without a unique winner."""
     agreement: float
-    """The share of the judgements that chose what most chose."""
+    """The share of the judgements that chose the most frequent output."""
 
 
 def comparison_names(criteria: Any, outputs: Sequence[str]) -> dict[str, Any]:
-    """What the prompt of a comparison may name."""
+    """Return the variables of a comparison prompt."""
     return names_of(criteria=criteria, outputs=list(outputs))
 
 
 def read_choice(answer: Answer, there: Sequence[bool]) -> int:
-    """The place of the output that a judge chose: an object with an index, or the only number on its own.
+    """Return the position of the chosen output: an object with an index, or the only number in the reply.
 
     Args:
         answer: The reply.
-        there: Whether there is an output, for each place.
+        there: For each position, whether an output exists.
 
     Raises:
-        UnusableReplyError: There is none, there are several, or there is no output at that place.
+        UnusableReplyError: There is no index, or several, or no output at that position.
 
     Example:
         >>> read_choice(Answer("Output 1 is better.", "Output 1 is better."), [True, True])
@@ -131,13 +131,13 @@ def _known(index: int, written: str, there: Sequence[bool]) -> int:
         msg = f"it must name an output from 0 to {len(there) - 1}, got {quote(written)}"
         raise UnusableReplyError(msg)
     if not there[index]:
-        msg = f"there is no output {index}"
+        msg = f"output {index} does not exist"
         raise UnusableReplyError(msg)
     return index
 
 
 def orders_of(outputs: int, *, repeat: int = 1, swap: bool = False) -> list[tuple[int, ...]]:
-    """The orders in which outputs are shown, one for each question.
+    """Return the orders in which outputs are shown, one per question.
 
     Example:
         >>> orders_of(3, swap=True)
@@ -148,15 +148,15 @@ def orders_of(outputs: int, *, repeat: int = 1, swap: bool = False) -> list[tupl
 
 
 def swapped(order: tuple[int, ...]) -> tuple[int, ...]:
-    """The same outputs from the last to the first."""
+    """Return the outputs in reverse order."""
     return order[::-1]
 
 
 def combine_choices(choices: Sequence[int]) -> Choice:
-    """What was chosen most often.
+    """Return the most frequent choice.
 
     Args:
-        choices: At least one, each the place of an output in the order of the columns.
+        choices: At least one, each the position of an output in the order of the columns.
 
     Example:
         >>> combine_choices([1, 0, 1]).winner, combine_choices([0, 1]).winner

@@ -1,17 +1,17 @@
 """Arithmetic on metrics, as suites write it for derived metrics: `2 * p * r / (p + r)`.
 
-A text is read once into a tree and then evaluated as often as wanted. There are numbers, names, calls of a
-few functions and nothing else, all numbers are floats, and the tree is as deep as `DEEPEST` at most: no
-text can take long or reach anything. What binds, from loosely to tightly:
+A text is parsed once into a tree, which may be evaluated any number of times. There are only numbers, names
+and calls of a few functions, all numbers are floats, and the depth of the tree is at most `DEEPEST`: no text
+can run long or access anything. Operators, from loosest to tightest:
 
-    a ? b : c        the first number that is not 0 is "yes"; to the right
-    == != < <= > >=  give 1 or 0; a == b is also true of what differs by rounding alone
-    + -              to the left
-    * / %            to the left; a % b has the sign of b
+    a ? b : c        true for any number but 0; right-associative
+    == != < <= > >=  give 1 or 0; a == b is also true if they differ by rounding alone
+    + -              left-associative
+    * / %            left-associative; a % b has the sign of b
     - +              before a value
-    ^                power, to the right
+    ^                power, right-associative
 
-The tree is a function of what names stand for; so an expression is parsed by descent, one method a line of
+The tree is a function of the values of names. The parser is a recursive descent with one method per line of
 that table.
 """
 
@@ -25,22 +25,22 @@ from typing import TypeAlias
 import attrs
 
 LONGEST = 10_000
-"""Characters of an expression."""
+"""Most characters of an expression."""
 
 DEEPEST = 100
-"""Brackets and operators within each other."""
+"""Deepest nesting of brackets and operators."""
 
 Names: TypeAlias = Mapping[str, float]
 _Node: TypeAlias = Callable[[Names], float]
 
 
 class ExpressionError(ValueError):
-    """A text is no expression, or has no value; the message is a sentence about it."""
+    """An expression is invalid, or has no value; the message is a clause about it."""
 
 
 @attrs.frozen
 class Expression:
-    """A text that has been read.
+    """A parsed expression.
 
     Example:
         >>> parse("2 * p * r / (p + r)").value({"p": 0.5, "r": 1})
@@ -49,17 +49,17 @@ class Expression:
 
     text: str
     names: frozenset[str]
-    """What it asks for."""
+    """The names that it uses."""
     _root: _Node = attrs.field(repr=False, eq=False)
 
     def value(self, names: Names) -> float:
-        """What it comes to.
+        """Return its value.
 
         Args:
-            names: What names stand for.
+            names: The values of names.
 
         Raises:
-            ExpressionError: A name stands for nothing, or there is no finite value.
+            ExpressionError: A name has no value, or the result is not finite.
         """
         try:
             found = self._root(names)
@@ -68,7 +68,7 @@ class Expression:
         except (OverflowError, ArithmeticError, ValueError) as error:
             if isinstance(error, ExpressionError):
                 raise
-            msg = "a function of it has no value there"
+            msg = "a function in it has no value there"
             if isinstance(error, OverflowError):
                 msg = "a number in it is too large"
         else:
@@ -79,10 +79,10 @@ class Expression:
 
 
 def parse(text: str) -> Expression:
-    """An expression from its text.
+    """Parse an expression.
 
     Raises:
-        ExpressionError: It is none.
+        ExpressionError: The text is not an expression.
 
     Example:
         >>> sorted(parse("__count > 0 ? hits / __count : 0").names)
@@ -91,18 +91,18 @@ def parse(text: str) -> Expression:
     if len(text) > LONGEST:
         msg = f"it is longer than {LONGEST} characters"
         raise ExpressionError(msg)
-    reader = _Reader(_tokens(text))
+    reader = _ExpressionParser(_tokens(text))
     root = reader.choice()
     if reader.ahead:
-        msg = f"{reader.ahead!r} does not belong there"
+        msg = f"{reader.ahead!r} is not expected there"
         raise ExpressionError(msg)
     return Expression(text, frozenset(reader.names), root)
 
 
 def _round(value: float, digits: float = 0) -> float:
-    """Half is rounded away from zero, as one learns it at school and JavaScript's libraries do it."""
+    """Round half away from zero, as taught at school and done by libraries for JavaScript."""
     exact = Decimal(repr(float(value)))
-    # There is nothing to round behind the 15th place, nor anything left before it.
+    # There is nothing to round beyond the 15th digit, and nothing left before it.
     places = min(max(int(digits), -400), 15)
     unit = Decimal(1).scaleb(-places)
     if exact.adjusted() + places > _PLACES:
@@ -110,7 +110,7 @@ def _round(value: float, digits: float = 0) -> float:
     return float(exact.quantize(unit, rounding=ROUND_HALF_UP))
 
 
-_PLACES = 20  # of a number that has digits there
+_PLACES = 20  # beyond the digits of any float
 
 
 def _log(value: float, base: float = math.e) -> float:
@@ -144,7 +144,7 @@ _FUNCTIONS: Mapping[str, tuple[Callable[..., float], int, int]] = {
     "sum": (_sum, 1, _ANY),
 }
 """With the least and the most numbers that they take."""
-
+"""With the least and the most arguments that they take."""
 FUNCTIONS: Sequence[str] = tuple(_FUNCTIONS)
 """Their names."""
 
@@ -179,15 +179,15 @@ def _tokens(text: str) -> list[str]:
         token = _TOKEN.match(text, at)
         if token is None:
             begin = text[at:].lstrip()[:1]
-            msg = f"{begin!r} means nothing there"
+            msg = f"{begin!r} is not expected there"
             raise ExpressionError(msg)
         found.append(token[0].strip())
         at = token.end()
     return found
 
 
-class _Reader:
-    """Reads tokens from the first to the last; `ahead` is the next one, empty at the end."""
+class _ExpressionParser:
+    """A parser that reads tokens in order; `ahead` is the next one, empty at the end."""
 
     def __init__(self, tokens: Sequence[str]) -> None:
         self._tokens = iter(tokens)
@@ -210,7 +210,7 @@ class _Reader:
         return condition
 
     def _comparison(self) -> _Node:
-        """Also of more than two: `a < b < c` is "a < b and b < c"."""
+        """Parse a chain of comparisons: `a < b < c` means "a < b and b < c"."""
         first = self._left(_SUMS, lambda: self._left(_PRODUCTS, self._signed))
         chain: list[tuple[Callable[[float, float], bool], _Node]] = []
         while (compare := _COMPARISONS.get(self.ahead)) is not None:
@@ -223,7 +223,7 @@ class _Reader:
         operators: Mapping[str, Callable[[float, float], float]],
         part: Callable[[], _Node],
     ) -> _Node:
-        """What operators join that are applied from left to right."""
+        """Parse left-associative operators."""
         first = part()
         others: list[tuple[Callable[[float, float], float], _Node]] = []
         while (apply := operators.get(self.ahead)) is not None:
@@ -260,7 +260,7 @@ class _Reader:
             number = float(taken)
             return lambda _: number
         if not taken.isidentifier():
-            msg = f"{taken!r} does not belong there" if taken else "it ends too early"
+            msg = f"{taken!r} is not expected there" if taken else "it ends too early"
             raise ExpressionError(msg)
         if self._take("("):
             return self._call(taken)
@@ -269,7 +269,7 @@ class _Reader:
 
     def _call(self, name: str) -> _Node:
         if name not in _FUNCTIONS:
-            msg = f"there is no function {name}; known are {', '.join(FUNCTIONS)}"
+            msg = f"unknown function {name}; known functions are {', '.join(FUNCTIONS)}"
             raise ExpressionError(msg)
         function, least, most = _FUNCTIONS[name]
         arguments: list[_Node] = []
@@ -279,7 +279,8 @@ class _Reader:
                 arguments.append(self.choice())
             self._expect(")")
         if not least <= len(arguments) <= most:
-            msg = f"{name} does not take {len(arguments)} numbers"
+            count = len(arguments)
+            msg = f"{name} does not take {count} argument{'s' * (count != 1)}"
             raise ExpressionError(msg)
         return lambda names: float(function(*[float(argument(names)) for argument in arguments]))
 
@@ -302,7 +303,7 @@ class _Reader:
 
 def _named(name: str, names: Names) -> float:
     if name not in names:
-        msg = f"there is no metric {name}"
+        msg = f"unknown metric {name}"
         raise ExpressionError(msg)
     return float(names[name])
 

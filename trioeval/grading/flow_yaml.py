@@ -1,8 +1,8 @@
 """YAML by the core rules of version 1.2, for schemas and for objects in an output.
 
-Values are made from the events of the C parser in one loop: no recursion that a hostile text could
-exhaust, and aliases count with the size of what they stand for, so that none can blow up. Collections as
-keys and tags of applications are refused.
+Values are built from the events of the C parser in one loop: no recursion that a hostile text could exhaust.
+Aliases count with the size of their target, so they cannot multiply. Collections as keys and application tags
+are rejected.
 """
 
 import re
@@ -14,9 +14,9 @@ import yaml
 from trioeval.text import output_text, read_integer
 
 DEEPEST = 100
-"""Collections in each other."""
+"""Deepest nesting of collections."""
 MOST = 1_000_000
-"""Values of one text, aliases counted in full."""
+"""Most values of one text, aliases counted in full."""
 
 _CONSTANTS = {"": None, "~": None} | {
     spelling: value
@@ -36,28 +36,28 @@ _NO_KEY = object()
 
 
 @attrs.define
-class Allowance:
-    """What reading several texts may cost together."""
+class ParseAllowance:
+    """The cost that several texts may have together."""
 
     events: int
-    """Of the parser: a value is one, a collection two. It goes below 0 only within the last text."""
+    """Parser events: a value is one, a collection two. Below 0 only within the last text."""
 
 
-def read_yaml(text: str, allowance: Allowance | None = None) -> Any:
-    """The value of a YAML text; None if it is empty.
+def read_yaml(text: str, allowance: ParseAllowance | None = None) -> Any:
+    """Return the value of a YAML text; None for an empty one.
 
     Args:
         text: One document.
-        allowance: Is made less by what this one costs, also where it is not YAML.
+        allowance: Reduced by the cost of this text, also if it is not YAML.
 
     Raises:
-        ValueError: It is not YAML, or holds more than one document; the message says why.
+        ValueError: It is not YAML, or has more than one document; the message says why.
 
     Example:
         >>> read_yaml("{a: [010, no], 'b': 1.5,}")
         {'a': [10, 'no'], 'b': 1.5}
     """
-    builder = _Builder()
+    builder = _YamlBuilder()
     try:
         for event in yaml.parse(text, Loader=yaml.CSafeLoader):
             if allowance is not None:
@@ -75,22 +75,22 @@ def read_yaml(text: str, allowance: Allowance | None = None) -> Any:
 
 
 @attrs.define(eq=False)
-class _Open:
-    """A collection that has not ended."""
+class _OpenCollection:
+    """A collection that has not ended yet."""
 
     value: Any
     anchor: str | None = None
     key: Any = _NO_KEY
-    """The key whose value comes next, in a mapping."""
+    """In a mapping, the key whose value comes next."""
     size: int = 1
     merged: list[Any] = attrs.field(factory=list)
 
 
-class _Builder:
+class _YamlBuilder:
     def __init__(self) -> None:
         self.root: list[Any] = []
         self._documents = 0
-        self._open = [_Open(self.root)]
+        self._open = [_OpenCollection(self.root)]
         self._anchors: dict[str, tuple[Any, int]] = {}
 
     def take(self, event: Any) -> None:
@@ -101,7 +101,7 @@ class _Builder:
                 self._put(value, 1, merges=event.implicit[0] and event.value == _MERGE)
             case yaml.AliasEvent():
                 if event.anchor not in self._anchors:
-                    msg = f"*{event.anchor} stands for nothing"
+                    msg = f"unknown alias *{event.anchor}"
                     raise ValueError(msg)
                 self._put(*self._anchors[event.anchor])
             case yaml.MappingStartEvent() | yaml.SequenceStartEvent():
@@ -111,7 +111,7 @@ class _Builder:
             case yaml.DocumentStartEvent():
                 self._documents += 1
                 if self._documents > 1:
-                    msg = "it holds more than one document"
+                    msg = "it has more than one document"
                     raise ValueError(msg)
 
     def _start(self, value: Any, event: Any) -> None:
@@ -119,7 +119,7 @@ class _Builder:
             msg = "it is nested too deeply"
             raise ValueError(msg)
         _check_tag(event.tag)
-        self._open.append(_Open(value, event.anchor))
+        self._open.append(_OpenCollection(value, event.anchor))
 
     def _end(self) -> None:
         ended = self._open.pop()
@@ -137,7 +137,7 @@ class _Builder:
         holder = self._open[-1]
         holder.size += size
         if holder.size > MOST:
-            msg = "it holds too many values"
+            msg = "it has too many values"
             raise ValueError(msg)
         if isinstance(holder.value, list):
             holder.value.append(value)
@@ -167,7 +167,7 @@ def _mappings(value: Any) -> list[Any]:
 
 def _check_tag(tag: str | None) -> None:
     if tag is not None and tag != "!" and tag not in _TAGS:
-        msg = f"the tag {tag} is not known"
+        msg = f"unknown tag {tag}"
         raise ValueError(msg)
 
 

@@ -1,14 +1,14 @@
-"""From an assertion as it stands in a suite to a verdict, in steps that are all pure.
+"""The steps from an assertion of a suite to a verdict, all of them pure.
 
 `make_ready` renders the texts of an assertion and checks its value; its kind judges; `verdict_of` turns the
-finding into a verdict, and round for `not-`; `ungraded` and `grading_error` say what becomes of an
-assertion that could not be evaluated. Whoever runs rows puts the waiting between these steps; `grade` does
-without, for types that judge by themselves.
+finding into a verdict, and inverts it for `not-`; `ungraded` and `grading_error` handle an assertion that
+could not be evaluated. The tasks that run rows wait between these steps; `grade` does not wait, for types
+that judge without external calls.
 """
 
 import difflib
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any
 
@@ -31,7 +31,7 @@ from trioeval.grading.registry import COMPARISONS, KINDS, split_type
 from trioeval.grading.subject import Subject
 from trioeval.text import AsWritten, Computed, FromModel, is_template, number_text, quote
 
-# What is wrong with an assertion, found before anything is asked of a provider.
+# Problems of assertions, found before any call of a provider.
 
 
 INSTEAD: Mapping[str, str] = {
@@ -40,39 +40,42 @@ INSTEAD: Mapping[str, str] = {
     "max-length": 'write {"type": "regex", "value": "^[^]{0,10}$"} for at most 10 characters',
     "json-schema-valid": 'use "is-json"',
     "contains-json-property": 'use "is-json" and a "regex" for the property',
-    "human": "what people say is kept with the results; it is nothing that can be evaluated",
-    "pi": 'its service is not asked; use "llm-rubric" with a threshold, or "g-eval"',
+    "human": "opinions of people are stored with the results; they cannot be evaluated",
+    "pi": 'its service is not supported; use "llm-rubric" with a threshold, or "g-eval"',
 }
-"""What to write in place of types that are often guessed."""
+"""Hints for types that are often guessed."""
 
 
 TYPES_ARE_LISTED = "all types are listed in docs/reference/assertions.md"
-"""What is said to somebody who wrote something else altogether."""
+"""The hint for a type without a near match."""
 
 _LENGTHS = ("min-length", "max-length")
+_SUGGESTED = 3
+_NEAR = 0.06  # difference in similarity to the nearest name
+
 _EXAMPLE = "10"
-"""The length in the hints of those."""
+"""The length in the hints above."""
 
 
 def check_assertion(
     assertion: Assertion, *, value_given: bool = True, kinds: Kinds = KINDS
 ) -> Iterator[Problem]:
-    """Everything that is wrong with an assertion, as far as it can be known before a run.
+    """Yield the problems of an assertion that can be found before a run.
 
     Args:
-        assertion: What to check. A value that is a template is checked again when it is rendered.
-        value_given: False where the file has no key `value`; a value of null is given.
-        kinds: The assertion types that there are.
+        assertion: The assertion. A value that is a template is checked again when it is rendered.
+        value_given: False if the file has no key `value`; null counts as given.
+        kinds: The known assertion types.
 
     Yields:
-        Problems without a file. Their paths are one key of the assertion (`.type`, `.value`, `.weight`,
-        `.threshold`), or empty where a key is missing.
+        Problems without a file. Their paths are a key of the assertion (`.type`, `.value`, `.weight`,
+        `.threshold`), or empty for a missing key.
 
     Example:
         >>> for problem in check_assertion(Assertion(type="contians", value="x")):
         ...     print(problem)
         .type: "contians" is not an assertion type
-          did you mean "contains"?
+          did you mean "contains" or "icontains"?
     """
     if assertion.type == SET:
         yield from _set_problems(assertion, kinds)
@@ -91,11 +94,11 @@ def _set_problems(assertion: Assertion, kinds: Kinds) -> Iterator[Problem]:
     for place, member in enumerate(assertion.assertions):
         if member.type == SET:
             hint = "write its assertions here"
-            yield Problem(f".assert[{place}].type", "a set cannot stand in a set", hint)
+            yield Problem(f".assert[{place}].type", "a set cannot contain a set", hint)
         kind = kinds.get(split_type(member.type)[0])
         if kind is not None and isinstance(kind.judge, Comparing):
-            message = f"{member.type} compares rows and cannot stand in a set"
-            yield Problem(f".assert[{place}].type", message, "write it beside the set")
+            message = f"{member.type} compares rows and cannot be in a set"
+            yield Problem(f".assert[{place}].type", message, "write it next to the set")
 
 
 def _kind_problems(assertion: Assertion, kinds: Kinds, *, value_given: bool) -> Iterator[Problem]:
@@ -108,11 +111,11 @@ def _kind_problems(assertion: Assertion, kinds: Kinds, *, value_given: bool) -> 
         yield _unknown(assertion, base, kinds)
     elif isinstance(kind.judge, Comparing) and base not in COMPARISONS:
         known = " and ".join(sorted(COMPARISONS))
-        message = f"{quote(assertion.type)} compares rows, which {known} alone can"
-        yield Problem(".type", message, "let its judge look at one output")
+        message = f"{quote(assertion.type)} compares rows, which only {known} can do"
+        yield Problem(".type", message, "use a type whose judge gets one output")
     else:
         if inverted and not kind.invertible:
-            message = f"{quote(assertion.type)} is not an assertion type: {base} has no opposite"
+            message = f"{quote(assertion.type)} is not an assertion type: {base} cannot be inverted"
             yield Problem(".type", message, f'write "{base}"')
         if kind.requires is not None and find_spec(kind.requires.module) is None:
             hint = f"pip install 'trioeval[{kind.requires.name}]'"
@@ -133,31 +136,48 @@ def _unknown(assertion: Assertion, base: str, kinds: Kinds) -> Problem:
             instead = instead.replace(_EXAMPLE, length)
         return Problem(".type", f"{quote(name)} is not an assertion type", instead)
     if base == SET:
-        message = f"{quote(name)} is not an assertion type: a set has no opposite"
+        message = f"{quote(name)} is not an assertion type: a set cannot be inverted"
         return Problem(".type", message, f'write "{SET}"')
     both = [SET, *kinds, *(f"not-{known}" for known, kind in kinds.items() if kind.invertible)]
-    close = difflib.get_close_matches(name.lower(), sorted(both), n=1)
-    hint = f'did you mean "{close[0]}"?' if close else TYPES_ARE_LISTED
+    hint = suggestion(name.lower(), both) or TYPES_ARE_LISTED
     return Problem(".type", f"{quote(name)} is not an assertion type", hint)
 
 
+def suggestion(name: str, known: Iterable[str]) -> str | None:
+    """Return a question with the known names nearest to a misspelt one, at most three; None without any.
+
+    Example:
+        >>> suggestion("contians-al", ["contains", "contains-all", "contains-any", "equals"])
+        'did you mean "contains-all" or "contains-any"?'
+    """
+    close = difflib.get_close_matches(name, sorted(known), n=_SUGGESTED)
+    scores = [difflib.SequenceMatcher(None, one, name).ratio() for one in close]
+    near = [
+        quote(one) for one, score in zip(close, scores, strict=True) if score >= scores[0] - _NEAR
+    ]
+    if not near:
+        return None
+    *others, last = near
+    return f"did you mean {', '.join(others)} or {last}?" if others else f"did you mean {last}?"
+
+
 RENDERED = "renderedAssertionValue"
-"""Under which a verdict keeps the value that was judged with, where it was made of another."""
+"""The metadata key of the rendered value, if it differs from the written one."""
 
 Render = Callable[[str], str]
-"""Fills in the templates of values and metrics; raises `TemplateError`."""
+"""Renders the templates of values and metrics; raises `TemplateError`."""
 
 
 @attrs.frozen
 class Ready:
-    """An assertion that can be judged."""
+    """An assertion that is ready to be judged."""
 
     assertion: Assertion
-    """Its metric is rendered; its value is as it stands in the suite."""
+    """With its metric rendered; its value is as written in the suite."""
     kind: Kind
     inverted: bool
     value: Any
-    """Rendered, or what a program gave."""
+    """Rendered, or returned by a program."""
 
 
 def grade(
@@ -169,22 +189,21 @@ def grade(
     short_circuit: bool = False,
     kinds: Kinds = KINDS,
 ) -> Verdict:
-    """The verdict on an output: that of each assertion, and what they add up to. Pure if `render` is.
+    """Return the verdict on an output: those of its assertions, aggregated. Pure if `render` is.
 
-    Types that ask outside (a model, a script, a server) are judged by `run_suite` only.
+    Types with external calls (a model, a script, a server) are judged by `run_suite` only.
 
     Args:
-        output: What the provider answered: text, JSON data, or a `Subject` where more is known.
-        assertions: What is expected of it. None at all is a pass.
-        threshold: Least weighted score to pass; None wants every assertion to pass.
-        render: Fills in the templates of values and metrics.
-        short_circuit: Judge nothing more after the first assertion that fails, which then decides, whatever
-            the threshold is.
-        kinds: The assertion types that there are.
+        output: The provider's output: text, JSON data, or a `Subject` if more is known.
+        assertions: The assertions. Without any, the output passes.
+        threshold: Least weighted score to pass; with None every assertion must pass.
+        render: Renders the templates of values and metrics.
+        short_circuit: Stop at the first assertion that fails, which then decides, whatever the threshold.
+        kinds: The known assertion types.
 
     Raises:
-        GradingError: An assertion could not be evaluated, its template included, and its weight is not
-            0; the first one is told. Or the output is not JSON data.
+        GradingError: An assertion with a weight above 0 could not be evaluated, or its template could not be
+            rendered; the first such error. Or the output is not JSON data.
 
     Example:
         >>> verdict = grade(
@@ -212,10 +231,10 @@ def grade(
 
 
 def with_named_sets(assertions: Sequence[Assertion], render: Render) -> Sequence[Assertion]:
-    """The assertions of a row with the metrics of its sets rendered.
+    """Return the assertions of a row with the metrics of its sets rendered.
 
     Raises:
-        GradingError: One of a set that counts cannot be rendered.
+        GradingError: The metric of a set with a weight above 0 cannot be rendered.
     """
     found = list(assertions)
     for place, assertion in enumerate(assertions):
@@ -229,9 +248,9 @@ def with_named_sets(assertions: Sequence[Assertion], render: Render) -> Sequence
 
 
 def with_code_as_written(assertions: Sequence[Assertion], kinds: Kinds) -> Sequence[Assertion]:
-    """The assertions of a row that is data: code among them runs as it stands, and is never rendered.
+    """Return the assertions of a row that is data, with code in them left unrendered.
 
-    What a model wrote would otherwise become part of the code.
+    Otherwise the texts of a model would become part of the code.
 
     Example:
         >>> code = Assertion(type="python", value="output == '{{ x }}'")
@@ -257,7 +276,7 @@ def _with_code_as_written(assertion: Assertion, kinds: Kinds) -> Assertion:
 
 
 def is_code(assertion: Assertion, kinds: Kinds) -> bool:
-    """Whether the value of an assertion is code that runs."""
+    """Return True if the value of an assertion is code."""
     kind = kinds.get(split_type(assertion.type)[0])
     return kind is not None and kind.runs_code
 
@@ -270,35 +289,35 @@ def judged_here(
     *,
     patient: bool = True,
 ) -> Verdict:
-    """The verdict of one assertion whose kind judges by itself.
+    """Return the verdict of an assertion whose kind needs no external call.
 
     Raises:
         GradingError: It could not be evaluated.
-        SlowError: That takes long, and nobody is patient.
-        TemplateError: A text of it cannot be rendered.
+        SlowError: It takes long, and `patient` is False.
+        TemplateError: One of its texts cannot be rendered.
     """
     ready = make_ready(assertion, render, kinds)
     if isinstance(ready.kind.judge, Asking | Comparing):
-        msg = "it cannot be judged by itself: it asks others, or compares rows"
+        msg = "it cannot be judged alone: it needs external calls, or compares rows"
         raise GradingError(msg)
     return verdict_of(ready, find(ready, ready.kind.judge, subject, patient=patient))
 
 
 def make_ready(assertion: Assertion, render: Render, kinds: Kinds) -> Ready:
-    """An assertion with its texts rendered, and a value that it can be judged with.
+    """Render the texts of an assertion, and check that its value is valid.
 
     Raises:
-        GradingError: Its type, weight or rendered value is wrong, or a program has to compute the value.
+        GradingError: Its type, weight or rendered value is invalid, or a program has to compute the value.
         TemplateError: It cannot be rendered.
     """
     return accepted(rendered(assertion, render, kinds))
 
 
 def rendered(assertion: Assertion, render: Render, kinds: Kinds) -> Ready:
-    """An assertion with its texts rendered, whatever its value is.
+    """Render the texts of an assertion, without checking its value.
 
     Raises:
-        GradingError: Its type or weight is wrong.
+        GradingError: Its type or weight is invalid.
         TemplateError: It cannot be rendered.
     """
     base, inverted = split_type(assertion.type)
@@ -316,15 +335,15 @@ def rendered(assertion: Assertion, render: Render, kinds: Kinds) -> Ready:
         value = _rendered(value, render)
     if kind.runs_code and _is_made_by_model(value):
         msg = (
-            f"the code of {quote(assertion.type)} would be what a model wrote; "
-            "read the variable in the code instead, such as context.vars.name"
+            f"the code of {quote(assertion.type)} would contain text of a model; "
+            "read the variable in the code instead, as in context.vars.name"
         )
         raise GradingError(msg)
     return Ready(_with_metric(assertion, render), kind, inverted, value)
 
 
 def _is_made_by_model(code: Any) -> bool:
-    """Whether a model wrote a part of code, or the name of a program; its other words are data."""
+    """Return True if a model wrote a part of the code, or a program's name; its other words are data."""
     match code:
         case Mapping():
             return any(map(_is_made_by_model, code.values()))
@@ -335,14 +354,14 @@ def _is_made_by_model(code: Any) -> bool:
 
 
 def accepted(ready: Ready) -> Ready:
-    """The same, when its value is one that it can be judged with.
+    """Check that the value of an assertion is valid, and return the assertion.
 
     Raises:
-        GradingError: It is not, or a program has to compute it first.
+        GradingError: It is invalid, or a program has to compute it first.
     """
     kind, value, written = ready.kind, ready.value, ready.assertion.value
     if computes(ready):
-        msg = f"the value is what {value.written} gives, which is asked by run_suite only"
+        msg = f"the value is computed by {value.written}, which only run_suite can call"
         raise GradingError(msg)
     if not (value is None and kind.bare) and not kind.accepts(value):
         origin = "" if value == written else f", from {quote(written)}"
@@ -352,16 +371,16 @@ def accepted(ready: Ready) -> Ready:
 
 
 def computes(ready: Ready) -> bool:
-    """Whether its value is a program that has to be asked for the value."""
+    """Return True if its value is computed by a program."""
     return isinstance(ready.value, Computed) and not ready.kind.runs_code
 
 
 def find(ready: Ready, judge: Judge, subject: Subject, *, patient: bool = True) -> Finding:
-    """What the judge of a kind finds; a judge of the user's may fail in any way.
+    """Return the finding of a kind's judge; a custom judge may fail in any way.
 
     Raises:
-        GradingError: It could not find out, or the output is too long for its type.
-        SlowError: That takes long, and nobody is patient.
+        GradingError: It could not be evaluated, or the output is too long for its type.
+        SlowError: It takes long, and `patient` is False.
     """
     kind, size = ready.kind, len(subject.text)
     if kind.longest is not None and size > kind.longest:
@@ -385,7 +404,7 @@ def find(ready: Ready, judge: Judge, subject: Subject, *, patient: bool = True) 
 
 
 def verdict_of(ready: Ready, finding: Finding, spent: Spent = NOTHING_SPENT) -> Verdict:
-    """The verdict that a finding means, turned round for `not-`."""
+    """Turn a finding into a verdict, inverted for `not-`."""
     passed = finding.invertible and finding.holds is not ready.inverted
     metadata = finding.metadata
     if ready.value != ready.assertion.value:
@@ -404,7 +423,7 @@ def verdict_of(ready: Ready, finding: Finding, spent: Spent = NOTHING_SPENT) -> 
 
 
 def ungraded(assertion: Assertion, error: Exception, spent: Spent = NOTHING_SPENT) -> Verdict:
-    """What stands for an assertion that could not be evaluated and does not count."""
+    """Return the verdict of an assertion that could not be evaluated and does not count."""
     metadata = error.metadata if isinstance(error, GradingError) else {}
     return Verdict(
         passed=True,
@@ -417,7 +436,7 @@ def ungraded(assertion: Assertion, error: Exception, spent: Spent = NOTHING_SPEN
 
 
 def grading_error(assertion: Assertion, place: Place, error: Exception) -> GradingError:
-    """The error of a row whose assertion at `place` could not be evaluated."""
+    """Return the error of a row whose assertion at `place` could not be evaluated."""
     where = ".".join(f"assert[{number}]" for number in place)
     message = f"{where} ({assertion.type}): {error}"
     if not isinstance(error, GradingError):
@@ -450,5 +469,5 @@ def _rendered(value: Any, render: Render) -> Any:
 def _with_metric(assertion: Assertion, render: Render) -> Assertion:
     if assertion.metric is None:
         return assertion
-    metric = render(assertion.metric) or None  # an empty name is none
+    metric = render(assertion.metric) or None  # an empty name counts as none
     return assertion if metric == assertion.metric else attrs.evolve(assertion, metric=metric)

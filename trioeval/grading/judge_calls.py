@@ -1,4 +1,4 @@
-"""How many calls the judges of an assertion take: known before a run, for who wants to know what it costs."""
+"""The number of judge calls of an assertion, known before a run, for estimates of its cost."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -13,23 +13,23 @@ from trioeval.grading.registry import split_type
 from trioeval.text import Computed
 
 _QUESTIONS: Mapping[str, int] = {"answer-relevance": 3, "context-faithfulness": 2, "g-eval": 2}
-"""Of one judgement, where that is more than one; `g-eval` asks them for each criterion."""
+"""Questions per judgement, if more than one; `g-eval` asks them for each criterion."""
 
 _FREE = frozenset({"answer-relevance"})
-"""Types whose questions any reply answers: none is asked again."""
+"""Types that accept any reply: no question is repeated."""
 
 _OPEN = frozenset({"conversation-relevance"})
-"""Types that ask as often as the conversation has turns."""
+"""Types with one question per turn of the conversation."""
 
 
 @attrs.frozen
 class Count:
-    """Calls to judges, without those that a lane makes again because they failed."""
+    """Calls of judges, without the retries of their lane."""
 
     usual: int = 0
-    """If every reply can be used; equal texts that are embedded count each."""
+    """The calls if every reply is usable; equal embedded texts count each."""
     most: float = 0
-    """If each that cannot be used is asked for once more; infinite where nobody knows."""
+    """The calls if each unusable reply is requested once more; infinite if unknown."""
 
     def __add__(self, other: "Count") -> "Count":
         return Count(self.usual + other.usual, self.most + other.most)
@@ -41,12 +41,12 @@ class Count:
 def judge_calls(
     assertion: Assertion, kind: Kind, *, lenient: bool = False
 ) -> Iterator[tuple[Role, Count]]:
-    """The calls of one judgement, by what a judge is needed for.
+    """Yield the calls of one judgement, by the role of the judge.
 
     Args:
-        assertion: As the suite has it, its value not rendered.
-        kind: Its type. One that is not built in asks at least once.
-        lenient: Whether replies are read as promptfoo reads them, which asks for none again.
+        assertion: The assertion as written in the suite, with its value not rendered.
+        kind: Its type. A custom type has at least one call.
+        lenient: True to read replies as promptfoo does, which repeats no question.
 
     Example:
         >>> rubric = Assertion(type="llm-rubric", value="is kind", config={"repeat": 3})
@@ -70,7 +70,7 @@ def _times(assertion: Assertion) -> int:
 
 
 def _calls_of_one(name: str, role: Role, value: Any) -> int:
-    """Of one judgement."""
+    """Return the calls of one judgement."""
     members = len(value) if isinstance(value, list | tuple) else 1
     if role == "text":
         return _QUESTIONS.get(name, 1) * (members if name == "g-eval" else 1)

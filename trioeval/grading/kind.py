@@ -1,9 +1,9 @@
-"""What an assertion type is: which values it takes, and how it judges.
+"""Assertion types: the values they take, and how they judge.
 
-A judge is a plain function wherever it can be one. Types that ask a model, run code or call a server have
-a judge that awaits; types that compare the rows of a test have none, because there is no judging one row.
+A judge is a plain function wherever possible. Types that ask a model, run code or call a server have an async
+judge; types that compare the rows of a test have no judge for a single row.
 
-`not-` is no business of theirs: they say what is the case, and whoever grades turns it round.
+Judges do not handle `not-`: they report what is true of the output, and the grading inverts it.
 """
 
 import inspect
@@ -21,50 +21,50 @@ from trioeval.grading.subject import Subject
 from trioeval.text import quote
 
 AT_ONCE = 65_536
-"""Characters of an output that most types judge in so little time that others can wait for it."""
+"""Most characters of an output that most types judge on the event loop, because that is quick enough."""
 
 SLOW_AT_ONCE = 4096
-"""The same of types that parse or compare what they read."""
+"""The same for types that parse or compare their input."""
 
 LONGEST_SEARCHED = 1_000_000
-"""Characters of the longest output of types that read it in single steps which nothing interrupts: a search,
-one tag. Each step takes time that grows with the length alone."""
+"""Most characters of an output of types that read it in single uninterruptible steps, such as a search or a
+tag, each of which takes time proportional to the length."""
 
 Role: TypeAlias = Literal["text", "embedding", "classification", "moderation"]
-"""What a judge is needed for."""
+"""The tasks of judges."""
 
 
 @attrs.frozen
 class Finding:
-    """Whether a type holds of an output."""
+    """The result of a judge: whether a type holds of an output."""
 
     holds: bool
     reason: str
-    """What is the case, in words that are also true under `not-`."""
+    """A statement about the output, in words that also fit `not-`."""
     score: float | None = None
-    """How far it holds; None is 1 for an assertion that passes and 0 for one that fails."""
+    """The degree to which it holds; by default 1 for an assertion that passes and 0 for one that fails."""
     negated: float | None = None
-    """The score under `not-` where there is a score; None is `1 - score`."""
+    """The score under `not-`; by default `1 - score`."""
     invertible: bool = True
-    """False where nothing could be found out: that is a failure, also under `not-`."""
+    """False if nothing could be determined: that is a failure, also under `not-`."""
     named_scores: Mapping[str, float] = attrs.field(factory=dict)
     named_score_weights: Mapping[str, float] = attrs.field(factory=dict)
     parts: tuple[Verdict, ...] = ()
     """Verdicts that a script made itself."""
     metadata: Mapping[str, Any] = attrs.field(factory=dict)
-    """What else is kept with the verdict."""
+    """Further data that is stored with the verdict."""
 
 
 Judge: TypeAlias = Callable[[Subject, Any, Assertion], Finding]
-"""From what is judged, the rendered value, which has been accepted, and the assertion for its threshold and
-config. Raises `GradingError` where it cannot be evaluated, and `SlowError` where that would take long."""
+"""Judges a subject by the rendered and valid value, and by the assertion's threshold and config. Raises
+`GradingError` if it cannot, and `SlowError` if it would take long."""
 
 
 class SlowError(Exception):
-    """Raised by a judge that found nothing in so little time that others can wait for it.
+    """Raised by a judge that did not finish quickly enough for the event loop.
 
     Args:
-        finish: Judges however long that takes, within bounds of its own; runs in any thread.
+        finish: Judges without that limit, within bounds of its own; runs in any thread.
     """
 
     def __init__(self, finish: Callable[[], Finding]) -> None:
@@ -73,16 +73,16 @@ class SlowError(Exception):
 
 
 OutsideJudge: TypeAlias = Callable[[Subject, Any, Assertion, Outside], Awaitable[Finding]]
-"""The same, with what it may ask."""
+"""The same for a judge with external calls."""
 
 
 @attrs.frozen
 class Asking:
-    """The judge of a type that asks outside: models, code, servers."""
+    """The judge of a type with external calls: models, code, servers."""
 
     judge: OutsideJudge
     roles: frozenset[Role] = frozenset()
-    """Which judges it needs; all of them are checked before a run."""
+    """The judges that it needs; all of them are checked before a run."""
 
 
 @attrs.frozen
@@ -91,13 +91,13 @@ class Contender:
 
     subject: Subject
     verdict: Verdict
-    """On its row, without comparisons."""
+    """The verdict on its row, without comparisons."""
 
 
 CompareJudge: TypeAlias = Callable[
     [Sequence[Contender | None], Any, Assertion, Outside], Awaitable[Sequence[Finding]]
 ]
-"""From what stands in each column, None for a row without a verdict, to one finding for each of the others.
+"""Compares the rows of all columns, None for a row without a verdict; returns a finding for each other row.
 
 There are at least two of these, and the findings are in their order.
 """
@@ -105,7 +105,7 @@ There are at least two of these, and the findings are in their order.
 
 @attrs.frozen
 class Comparing:
-    """The judge of a type that compares the outputs of one test: it is asked when all of them are there."""
+    """The judge of a type that compares the outputs of one test, called when all of them exist."""
 
     judge: CompareJudge
     roles: frozenset[Role] = frozenset()
@@ -113,12 +113,12 @@ class Comparing:
 
 @attrs.frozen
 class Extra:
-    """What has to be installed for a type."""
+    """The package that a type needs."""
 
     name: str
     """As in `pip install trioeval[name]`."""
     module: str
-    """The module that is there then."""
+    """A module of the package."""
 
 
 def _no_problems(_assertion: Assertion) -> Iterable[Problem]:
@@ -130,65 +130,73 @@ class Kind:
     """One assertion type."""
 
     right: str
-    """What its value must be, for the sentence "must be …"."""
+    """A description of valid values, for the sentence "must be …"."""
     accepts: Callable[[Any], bool]
-    """Whether a value can be judged with, as it stands in a suite or when it is rendered."""
+    """Returns whether a value is valid, as written in a suite or as rendered."""
     judge: Judge | Asking | Comparing
     bare: bool = False
-    """Whether it can stand without a value."""
+    """True if it needs no value."""
     check: Callable[[Assertion], Iterable[Problem]] = _no_problems
-    """What else is wrong with an assertion, found before a run; paths are `.value`, `.threshold`, `.config…`.
-    Only asked where the value is accepted."""
+    """Yields further problems of an assertion before a run; paths are `.value`, `.threshold`, `.config…`.
+    Only called if the value is valid."""
     invertible: bool = True
-    """Whether `not-` may stand before it."""
+    """False if it has no form with `not-`."""
     requires: Extra | None = None
     runs_code: bool = False
-    """Whether its value is code, which is not made of what models wrote. A file of code is what judges then;
-    elsewhere such a file computes the value."""
+    """True if its value is code, which must not contain text of models. A file of code is then the judge;
+    for other types such a file computes the value."""
     fills_objects: bool = False
-    """Whether a value that is an object is rendered: its texts, and those in lists that are its members."""
+    """True if a value that is an object is rendered: its texts, and those in lists that are its members."""
     at_once: int = AT_ONCE
-    """Characters of the longest output that is judged while others wait; for a longer one they need not."""
+    """Most characters of an output that is judged on the event loop; longer ones are judged in a thread."""
     longest: int | None = None
-    """Characters of the longest output that is judged at all, where that takes too long for others."""
+    """Most characters of an output that is judged at all, if longer ones would take too long."""
 
     @property
     def roles(self) -> frozenset[Role]:
-        """Which judges it needs."""
+        """The judges that it needs."""
         return self.judge.roles if isinstance(self.judge, Asking | Comparing) else frozenset()
 
 
-# Which values types take: what several of them accept.
+# The expectation of an assertion, as reasons state it.
+
+
+def expectation(assertion: Assertion, what: str) -> str:
+    """Return `expected …` for a reason; `expected not …` for an inverted assertion."""
+    return f"expected not {what}" if assertion.type.startswith("not-") else f"expected {what}"
+
+
+# Checks of values that several types share.
 
 
 def is_anything(_value: Any) -> bool:
-    """Whatever it is."""
+    """Return True."""
     return True
 
 
 def is_any_text(value: Any) -> bool:
-    """Whether it is text, empty or not."""
+    """Return True for a text, empty or not."""
     return isinstance(value, str)
 
 
 def is_text(value: Any) -> bool:
-    """Whether it is text that is not empty."""
+    """Return True for a text that is not empty."""
     return isinstance(value, str) and value != ""
 
 
 def is_said(value: Any) -> bool:
-    """Whether it is text that says something: not blank."""
+    """Return True for a text that is not blank."""
     return isinstance(value, str) and value.strip() != ""
 
 
 def are_said(value: Any) -> bool:
-    """Whether it is such a text, or a list of at least one of them."""
+    """Return True for a text that is not blank, or a list of at least one such text."""
     texts = [value] if isinstance(value, str) else value
     return isinstance(texts, list | tuple) and bool(texts) and all(map(is_said, texts))
 
 
 def is_number(value: Any) -> bool:
-    """Whether it is a finite number; true and false are none."""
+    """Return True for a finite number; true and false are not numbers."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
     return number and -math.inf < value < math.inf
 
@@ -203,14 +211,14 @@ def kind_of(
     right: str = "any value",
     accepts: Callable[[Any], bool] = lambda _: True,
 ) -> Kind:
-    """An assertion type whose judge is a plain function.
+    """Make an assertion type whose judge is a plain function.
 
     Args:
-        function: From what is judged and the rendered value to whether it holds, or how far (from 0 to 1;
-            it holds if that reaches the assertion's threshold, or is more than 0 where there is none).
-            Whatever it raises makes an error of the row, as does a number that is not finite.
+        function: Gets the subject and the rendered value; returns true or false, or a score from 0 to 1. A
+            score passes if it reaches the assertion's threshold, or without one if it is more than 0.
+            Whatever it raises is an error of the row, as is a score that is not finite.
         right: What a value must be, for the sentence "must be …".
-        accepts: Whether a value can be judged with.
+        accepts: Returns whether a value is valid.
 
     Example:
         >>> def is_short(subject, value):
@@ -227,13 +235,13 @@ def kind_of(
 
 
 def finding_of(found: Any, judge: Callable[..., Any], assertion: Assertion) -> Finding:
-    """What a judge gave, as a finding.
+    """Return the result of a judge as a finding.
 
     Args:
-        found: A finding, true or false, or a number that has to reach the threshold, or to be more than 0
-            where there is none.
-        judge: Who gave it.
-        assertion: The one that was judged.
+        found: A finding, true or false, or a score, which passes if it reaches the threshold, or without one
+            if it is more than 0.
+        judge: The judge that returned it.
+        assertion: The assertion that was judged.
 
     Raises:
         GradingError: It is something else, or a number that is not finite.
@@ -247,38 +255,38 @@ def finding_of(found: Any, judge: Callable[..., Any], assertion: Assertion) -> F
         return found
     name = getattr(judge, "__name__", "the judge")
     if isinstance(found, bool):
-        return Finding(found, f"{name} says {'yes' if found else 'no'}")
+        return Finding(found, f"{name} returned {'true' if found else 'false'}")
     if not isinstance(found, numbers.Real):
         got = f"{type(found).__name__}: {quote(found)}"
         hint = ""
         if inspect.iscoroutine(found):
             found.close()
-            got, hint = "a coroutine", "; one that is async is given as Asking(…)"
-        msg = f"{name} must give true or false, a number or a Finding, got {got}{hint}"
+            got, hint = "a coroutine", "; wrap an async judge in Asking(…)"
+        msg = f"{name} must return true or false, a number or a Finding, got {got}{hint}"
         raise GradingError(msg)
     try:
         score = float(found)
     except OverflowError:
         score = math.inf
     if not math.isfinite(score):
-        msg = f"{name} gives {score}, which is no score"
+        msg = f"{name} returned {score}, which is not a finite score"
         raise GradingError(msg)
     least = assertion.threshold
     holds = score > 0 if least is None else score >= least
-    return Finding(holds, f"{name} gives {score:g}", score=score)
+    return Finding(holds, f"{name} returned {score:g}", score=score)
 
 
 def findings_of(
     found: Any, judge: Callable[..., Any], assertion: Assertion, outputs: int
 ) -> list[Finding]:
-    """What a judge gave that compares outputs: one finding for each.
+    """Return the result of a comparing judge: one finding for each output.
 
     Raises:
-        GradingError: It gave something else.
+        GradingError: It returned something else.
     """
     if not isinstance(found, list | tuple) or len(found) != outputs:
         name = getattr(judge, "__name__", "the judge")
         got = f"{type(found).__name__}: {quote(found)}"
-        msg = f"{name} must give a list of findings, one for each of {outputs} outputs, got {got}"
+        msg = f"{name} must return a list of findings, one for each of {outputs} outputs, got {got}"
         raise GradingError(msg)
     return [finding_of(one, judge, assertion) for one in found]

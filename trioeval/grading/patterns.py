@@ -1,14 +1,14 @@
-r"""JavaScript regular expressions, without flags, as those of the package `regex`.
+r"""JavaScript regular expressions, without flags, translated to those of the package `regex`.
 
-The two dialects differ in what `$`, `.`, `\s` and unknown escapes mean, in the spelling of named groups,
-in what may stand in `[…]` and in what may be repeated; each has constructs that the other refuses. A pattern
-is read once from left to right and every construct is written down again, so that nothing passes that was
-not looked at. A reference to a group that took no part matches nothing there, and fails here: it is written
-as a condition. What has no counterpart is refused, such as `\p{…}`, which needs a flag there. Characters are
-code points here, and UTF-16 units there.
+The two dialects differ in the meaning of `$`, `.`, `\s` and unknown escapes, in the spelling of named groups,
+in what `[…]` may contain and in what may be repeated; each has constructs that the other rejects. A pattern
+is read once from left to right and every construct is rewritten, so nothing passes unchecked. A reference to
+a group that took no part matches nothing in JavaScript, but fails here: it is rewritten as a condition.
+Constructs without a counterpart are rejected, such as `\p{…}`, which needs a flag there. Characters are code
+points here, and UTF-16 units there.
 
-The package matches as `re` does, but a search can be given a time to end in, other threads go on meanwhile,
-and look-behinds may have any width.
+The package matches as `re` does, but a search can have a time limit, other threads run meanwhile, and
+look-behinds may have any width.
 """
 
 import functools
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     import regex
 
 LONGEST = 50_000
-"""Characters of a pattern at most."""
+"""Most characters of a pattern."""
 LARGEST = 20_000
-"""Characters of a pattern at most when what is repeated {n} times is written down n times."""
+"""Most characters of a pattern with all {n} repetitions written out."""
 
 _SPACES = r"\t-\r \xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
 _NO_SPACES = (
@@ -48,25 +48,25 @@ _CONTROL = re.compile(r"\\c([A-Za-z])")
 
 _LAST_CODE = 0x10FFFF
 _NUMBER_DIGITS = 9
-"""A repetition number or a group number with more digits is none."""
+"""A repetition or group number with more digits is invalid."""
 
 
 class Pattern(Protocol):
-    """What can be looked for in texts; that of the package."""
+    """A compiled pattern of the package."""
 
     def search(
         self, string: str, *, concurrent: bool | None = None, timeout: float | None = None
     ) -> "regex.Match[str] | None":
-        """Look for it; TimeoutError after that many seconds of processor time."""
+        """Search a text; TimeoutError after that many seconds of processor time."""
         ...
 
 
-@functools.lru_cache(512)  # a suite has few patterns, and looks for each of them in every output
+@functools.lru_cache(512)  # a suite has few patterns, each used on every output
 def compile_javascript(pattern: str) -> Pattern:
-    r"""Compile a pattern that means what JavaScript means by it.
+    r"""Compile a pattern with its meaning in JavaScript.
 
     Raises:
-        ValueError: It is invalid, or has no equal here; the message says why.
+        ValueError: It is invalid, or has no counterpart here; the message says why.
 
     Example:
         >>> compile_javascript(r"(?<year>\d{4})$").search("in 1999")["year"]
@@ -80,9 +80,9 @@ def compile_javascript(pattern: str) -> Pattern:
         msg = f"it is longer than {LONGEST:,} characters"
         raise ValueError(msg)
     try:
-        return regex.compile(_Reader(pattern).read(), regex.ASCII | regex.VERSION0)
+        return regex.compile(_PatternTranslator(pattern).read(), regex.ASCII | regex.VERSION0)
     except regex.error as error:
-        # The place that it names is one in the text that it was given.
+        # The position in the message is one in the translated text.
         raise ValueError(str(error).partition(" at position")[0]) from None
     except RecursionError:
         msg = "it is nested too deeply"
@@ -90,44 +90,44 @@ def compile_javascript(pattern: str) -> Pattern:
 
 
 @attrs.define
-class _Group:
+class _PatternGroup:
     """A group that is not closed yet."""
 
     number: int | None = None
-    """None for one that catches nothing."""
+    """None for one that captures nothing."""
     behind: bool = False
-    """Whether it is a look-behind, which is read from right to left."""
+    """True for a look-behind, which is read from right to left."""
     size: int = 1
-    """Of what is in it so far, repetitions written out."""
+    """The size of its content so far, repetitions written out."""
 
 
 @attrs.define
-class _Reader:
-    """Reads one pattern."""
+class _PatternTranslator:
+    """The translator of one pattern."""
 
     pattern: str
     at: int = 0
     last: int | None = None
-    """The size of what stands before, if that can be repeated."""
-    open: list[_Group] = attrs.field(factory=lambda: [_Group()])
+    """The size of the preceding element, if it can be repeated."""
+    open: list[_PatternGroup] = attrs.field(factory=lambda: [_PatternGroup()])
     numbers: dict[str, int] = attrs.field(factory=dict)
-    """The numbers of the groups that have names."""
+    """The numbers of named groups."""
     groups: int = 0
-    """How many groups that catch have begun."""
+    """The number of capturing groups so far."""
     referred: list[int | str] = attrs.field(factory=list)
 
     def read(self) -> str:
-        """The pattern in the other dialect."""
+        """Return the pattern in the other dialect."""
         text = "".join(self._pieces())
         if len(self.open) > 1:
             msg = "( is never closed"
             raise ValueError(msg)
         for group in self.referred:
             if isinstance(group, str) and group not in self.numbers:
-                msg = f'there is no group with the name "{group}"'
+                msg = f'unknown group "{group}"'
                 raise ValueError(msg)
             if isinstance(group, int) and group > self.groups:
-                msg = f"there is no group {group}"
+                msg = f"unknown group {group}"
                 raise ValueError(msg)
         return text
 
@@ -156,7 +156,7 @@ class _Reader:
                     yield self._repeatable(self._step(re.escape(character)))
 
     def _step(self, piece: str) -> str:
-        """One character that cannot be repeated."""
+        """Return one piece that cannot be repeated."""
         self.at += 1
         self.last = None
         return piece
@@ -169,7 +169,7 @@ class _Reader:
     def _grow(self, size: int) -> None:
         self.open[-1].size += size
         if self.open[-1].size > LARGEST:
-            msg = f"its repetitions stand for more than {LARGEST:,} characters"
+            msg = f"its repetitions expand to more than {LARGEST:,} characters"
             raise ValueError(msg)
 
     def _escaped(self) -> str:
@@ -194,7 +194,7 @@ class _Reader:
             written, group = str(number), f"\\{number}"
         still_open = number is None or number > self.groups or self._is_open(number)
         if still_open and not any(outer.behind for outer in self.open):
-            return "(?:)"  # the group has caught nothing yet
+            return "(?:)"  # the group has captured nothing yet
         return f"(?({written}){group})"
 
     def _is_open(self, number: int) -> bool:
@@ -203,13 +203,13 @@ class _Reader:
     def _begin_group(self) -> str:
         found = _GROUP.match(self.pattern, self.at)
         if found is None:
-            msg = f'there is no group that begins with "{self.pattern[self.at : self.at + 3]}"'
+            msg = f'"{self.pattern[self.at : self.at + 3]}" does not start a group'
             raise ValueError(msg)
         self.at, self.last = found.end(), None
         name, catches = found["name"], found[0] == "(" or found["name"] is not None
         self.groups += catches
         self.open.append(
-            _Group(self.groups if catches else None, behind=found["behind"] is not None)
+            _PatternGroup(self.groups if catches else None, behind=found["behind"] is not None)
         )
         if name is None:
             return found[0]
@@ -221,7 +221,7 @@ class _Reader:
 
     def _end_group(self) -> str:
         if len(self.open) == 1:
-            msg = ") closes nothing"
+            msg = "unmatched )"
             raise ValueError(msg)
         group = self.open.pop()
         self.at += 1
@@ -236,7 +236,7 @@ class _Reader:
         if found is None:
             return self._repeatable(self._step(r"\{"))
         if self.last is None:
-            msg = f"there is nothing to repeat before {found[0]}"
+            msg = f"nothing to repeat before {found[0]}"
             raise ValueError(msg)
         self._grow(self.last * max(0, _number(found["least"] or "0") - 1))
         self.at, self.last = found.end(), None
@@ -252,7 +252,7 @@ def _number(digits: str) -> int:
 
 def _checked_name(name: str) -> str:
     if not name.isidentifier():
-        msg = f'"{name}" cannot be the name of a group'
+        msg = f'"{name}" is not a valid name of a group'
         raise ValueError(msg)
     return name
 
@@ -262,13 +262,13 @@ class _Atom:
     """One character or one set of characters."""
 
     inside: str
-    """How it is written within brackets."""
+    """Its form within brackets."""
     outside: str
-    """How it is written elsewhere."""
+    """Its form elsewhere."""
     single: bool = True
-    """Whether it can be the end of a range."""
+    """True if it can be the end of a range."""
     width: int = 1
-    """How many characters it takes up."""
+    """Its number of characters in the pattern."""
 
 
 def _literal(character: str) -> _Atom:
@@ -291,7 +291,7 @@ _CLASSES = {
 def _escape(pattern: str, at: int) -> tuple[_Atom, int]:
     letter = pattern[at + 1 : at + 2]
     if not letter:
-        msg = "there is nothing after the last \\"
+        msg = "the last \\ escapes nothing"
         raise ValueError(msg)
     if letter in _CLASSES:
         return _CLASSES[letter], at + 2
@@ -302,7 +302,7 @@ def _escape(pattern: str, at: int) -> tuple[_Atom, int]:
     if letter == "0" and not pattern[at + 2 : at + 3].isdecimal():
         return _literal("\0"), at + 2
     if letter in "0cpP":
-        # An octal number, a control character that is none, a property: without flags these are accidents.
+        # An octal number, an invalid control character, a property: without flags these are mistakes.
         msg = f"\\{letter} is not supported here"
         raise ValueError(msg)
     return _literal(letter), at + 2
@@ -329,7 +329,7 @@ def _character_class(pattern: str, at: int) -> tuple[str, int]:
             raise ValueError(msg)
         if pattern[at] == "\\":
             if _REFERENCE.match(pattern, at):
-                msg = "a reference cannot stand between [ and ]"
+                msg = "a reference cannot be between [ and ]"
                 raise ValueError(msg)
             atom, at = _escape(pattern, at)
         else:
@@ -349,7 +349,7 @@ def _members(atoms: list[_Atom]) -> Iterator[str]:
         first, *rest = atoms[at : at + 3]
         if len(rest) == 2 and rest[0] is _DASH:  # noqa: PLR2004
             last = rest[1]
-            # With a set at one of its ends it is no range, and the other end begins none.
+            # With a set at one end it is not a range, and the other end starts none.
             dash = "-" if first.single and last.single else _DASH.inside
             yield f"{first.inside}{dash}{last.inside}"
             at += 3
@@ -358,12 +358,12 @@ def _members(atoms: list[_Atom]) -> Iterator[str]:
             at += 1
 
 
-# Looks for a pattern in an output for a bounded time.
+# A search for a pattern in an output with a time limit.
 #
-# Some patterns take longer than anybody can wait, on outputs that nobody foresaw: the time of `(a+)+$`
-# doubles with each `a`. A search may first take so little time that nobody waits for it, and then, where it
-# disturbs nobody, the time after which it is given up. The package counts processor time, of all threads
-# together; therefore long searches are made one after another.
+# Some patterns take very long on unforeseen outputs: the time of `(a+)+$` doubles with each `a`. A search
+# first gets a time that is short enough for the event loop, and then, in a thread, the time after which it is
+# aborted. The package counts the processor time of all threads together; therefore long searches run one
+# after another.
 
 
 AT_ONCE = 0.01  # seconds
@@ -372,7 +372,7 @@ _ALONE = threading.Lock()
 
 
 def found_at_once(pattern: Pattern, text: str) -> bool | None:
-    """Whether a pattern is found in a text; None if that takes longer than `AT_ONCE`."""
+    """Return whether a pattern is found in a text; None if that takes longer than `AT_ONCE`."""
     try:
         return pattern.search(text, timeout=AT_ONCE) is not None
     except TimeoutError:
@@ -380,22 +380,22 @@ def found_at_once(pattern: Pattern, text: str) -> bool | None:
 
 
 def found_in_time(pattern: Pattern, text: str, *, written: str) -> bool:
-    """Whether a pattern is found in a text. Blocks, and other threads go on meanwhile.
+    """Return whether a pattern is found in a text. Blocks, while other threads run.
 
     Args:
-        pattern: What to look for.
-        text: Where to look.
-        written: The pattern as it stands in the suite.
+        pattern: The compiled pattern.
+        text: The text.
+        written: The pattern as written in the suite.
 
     Raises:
-        GradingError: That takes longer than `LONGEST`.
+        GradingError: It takes longer than `LONGEST_PATTERN`.
     """
     try:
         with _ALONE:
             return pattern.search(text, timeout=LONGEST_PATTERN, concurrent=True) is not None
     except TimeoutError:
-        msg = f"looking for {quote(written)} took longer than {LONGEST_PATTERN:g} second on this output"
+        msg = f"searching for {quote(written)} took longer than {LONGEST_PATTERN:g} second on this output"
         raise GradingError(msg) from None
     except MemoryError:
-        msg = f"looking for {quote(written)} took too much memory on this output"
+        msg = f"searching for {quote(written)} took too much memory on this output"
         raise GradingError(msg) from None

@@ -1,6 +1,6 @@
-"""All assertion types that are built in, by name.
+"""The built-in assertion types, by name.
 
-A user adds types of their own by giving another mapping: there is no registry that code changes.
+Users add types by passing another mapping: there is no global registry.
 """
 
 from trioeval.grading.judges import KINDS as JUDGES
@@ -37,18 +37,18 @@ KINDS: Kinds = {
     **TRACE_KINDS,
     **TRAJECTORY_KINDS,
 }
-"""Every base type."""
+"""The base types."""
 
 ASSERTION_TYPES: frozenset[str] = frozenset(KINDS)
-"""The names of the base types; most can be written with `not-` in front as well."""
+"""The names of the base types; most also exist with the prefix `not-`."""
 
 
 COMPARISONS = frozenset({"max-score", "select-best"})
-"""Types that compare the outputs of one test: which tests have them is known before anything runs."""
+"""Types that compare the outputs of one test; the tests that have them are known before a run."""
 
 
 def split_type(name: str) -> tuple[str, bool]:
-    """The base type, and whether it is inverted.
+    """Return the base type, and True if it is inverted.
 
     Example:
         >>> split_type("not-contains"), split_type("contains")

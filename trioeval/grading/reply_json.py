@@ -1,10 +1,9 @@
-"""The JSON objects in what a model wrote: by themselves, in a fence, in prose.
+"""JSON objects in the reply of a model: alone, in a code fence, or in prose.
 
-Models are asked for JSON and write it a little wrong: keys without quotes, single quotes, a comma too many.
-That is read as well. What looks like an object and cannot be read ends the search: inside of it may stand
-what the model quotes from the output that it judges, and that is nobody's verdict. So does one that is cut
-off: who knows how its last number went on. What is searched is bounded, because a reply may be anything,
-and as long as it likes.
+Models are asked for JSON and often write it slightly wrong: keys without quotes, single quotes, a comma too
+many. This is read as well. Something that looks like an object but is unreadable ends the search: it may
+contain a quotation from the judged output, which is not the judge's verdict. So does a truncated object: its
+last number may be incomplete. The search is bounded, because a reply may have any content and length.
 """
 
 import functools
@@ -17,23 +16,23 @@ from trioeval.grading.services import Answer
 from trioeval.text import read_integer
 
 _READ = 200_000
-"""Characters of a reply that are looked at."""
+"""Characters of a reply that are searched."""
 
 _LONGEST = 100_000
-"""Characters of one object."""
+"""Most characters of one object."""
 
 _MOST = 200
-"""Opening braces that are tried."""
+"""Most opening braces that are tried."""
 
 _PIECE = re.compile(r'"(?:[^"\\]|\\.)*+"|\'(?:[^\'\\]|\\.)*+\'|["\'{}]', re.DOTALL)
-"""What decides where an object ends: texts in quotes, and braces outside of them."""
+"""The tokens that decide where an object ends: quoted texts, and braces outside of them."""
 
 _BEGINS = re.compile(r"""\{\s*+(?:["']|[^\s{}:]++\s*+:)""")
-"""The beginning of what is meant to be an object; a word in braces is a placeholder."""
+"""The start of an object; a word in braces is a placeholder."""
 
 
 def objects_in(answer: Answer) -> list[Mapping[str, Any]]:
-    """The objects of a reply, in order; what is inside of one is not another.
+    """Return the objects of a reply, in order; nested objects are not listed.
 
     Example:
         >>> reply = 'Sure, {name}: {"pass": true} and {reason: "fine",}'
@@ -71,7 +70,7 @@ def _json_at(text: str, at: int) -> tuple[Mapping[str, Any], int] | None:
 
 
 def _loose_at(text: str, at: int) -> tuple[Mapping[str, Any], int] | None:
-    """An object as a mapping of YAML in braces."""
+    """Read an object as a mapping of YAML in braces."""
     from trioeval.grading.flow_yaml import read_yaml  # noqa: PLC0415 - most replies are JSON
 
     if not _BEGINS.match(text, at) or (end := _end_of(text, at)) is None:
@@ -84,7 +83,7 @@ def _loose_at(text: str, at: int) -> tuple[Mapping[str, Any], int] | None:
 
 
 def _end_of(text: str, at: int) -> int | None:
-    """Behind the brace that closes the one at a place."""
+    """Return the position after the brace that closes the one at a position."""
     depth = 0
     for piece in _PIECE.finditer(text, at, at + _LONGEST):
         match piece[0]:

@@ -1,8 +1,8 @@
 # Apart from `grading.schemas`: together they exceed 600 lines.
-"""The words of JSON Schema: keywords by draft, where schemas stand in schemas, formats.
+"""The vocabulary of JSON Schema: keywords by draft, places of subschemas, formats.
 
-Formats are those that schemas for JavaScript are written with. Some are looser than their standards (a
-date-time may have a space in the middle), some stricter (an email needs a dot behind the @).
+Formats are those of common JavaScript validators. Some are looser than their standards (a date-time may have
+a space in the middle), some stricter (an email needs a dot after the @).
 """
 
 import base64
@@ -51,7 +51,9 @@ IN_LISTS = frozenset(("allOf", "anyOf", "items", "oneOf", "prefixItems"))
 IN_MAPPINGS = frozenset(
     ("$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties")
 )
-"""Keywords whose value holds schemas by name."""
+"""Keywords whose value maps names to schemas."""
+
+JSON_TYPES = ("array", "boolean", "integer", "null", "number", "object", "string")
 
 _INT32 = 2**31
 NUMBER_FORMATS: Mapping[str, Any] = {
@@ -64,7 +66,7 @@ NUMBER_FORMATS: Mapping[str, Any] = {
 
 
 def known_keywords(draft: str) -> frozenset[str]:
-    """The keywords of a draft, as `draft-07` or `2020-12`."""
+    """Return the keywords of a draft, such as `draft-07` or `2020-12`."""
     return _KEYWORDS[draft]
 
 
@@ -145,7 +147,7 @@ TEXT_FORMATS: Mapping[str, Callable[[str], bool]] = {
     "url": _matches(_URL, re.IGNORECASE),
     "uuid": _matches(_UUID, re.IGNORECASE),
 }
-"""Formats of texts that are checked here; the others by the validator itself."""
+"""Formats of texts that are checked here; the validator checks the others."""
 
 FORMATS = frozenset(
     (
@@ -155,4 +157,4 @@ FORMATS = frozenset(
         *("idn-email", "idn-hostname", "iri", "iri-reference"),
     )
 )
-"""Every format that can be checked."""
+"""All formats that can be checked."""

@@ -1,17 +1,18 @@
-"""JSON schemas of a suite: what is wrong with one, and what is wrong with a document by one.
+"""JSON schemas of a suite: the problems of a schema, and the problems of a document under a schema.
 
-Draft 7 unless `$schema` says otherwise; formats are asserted. A keyword that is not known would silently
-check nothing, so it is a fault, with the other things that the common strict mode refuses: unknown formats,
-`if` without `then` or `else`, `additionalItems` without a list of schemas. Only what can be reached from
-the root is looked at.
+Draft 7 unless `$schema` says otherwise; formats are asserted. An unknown keyword would silently check
+nothing, so it is a fault, like everything else that the common strict mode rejects: unknown formats, `if`
+without `then` or `else`, `additionalItems` without a list of schemas. Only what is reachable from the root is
+checked.
 
-A few things are said differently by schemas that are written for JavaScript, and are rewritten: `nullable`,
-formats of numbers, and keywords beside `$ref`, which drafts before 2019 ignore. Nothing is ever fetched.
+Schemas for JavaScript differ in a few things, which are rewritten: `nullable`, formats of numbers, and
+keywords beside `$ref`, which drafts before 2019 ignore. Nothing is ever downloaded.
 
-The verdict and its reason are two things: the first takes bounded time whatever a model wrote, and the
-second is left out where it would not.
+The verdict and its reason are separate: the verdict takes bounded time for any document, and the reason is
+left out if it would not.
 """
 
+import difflib
 import itertools
 import json
 import re
@@ -28,28 +29,29 @@ from trioeval.grading.schema_words import (
     IN_LISTS,
     IN_MAPPINGS,
     IN_PLACE,
+    JSON_TYPES,
     NUMBER_FORMATS,
     TEXT_FORMATS,
     known_keywords,
 )
 from trioeval.text import json_text, quote
 
-# What it may cost to tell what is wrong with a document by a schema.
+# The cost of explaining the faults of a document.
 #
-# Whether a document is valid is found out once for each of its parts. To tell the faults of alternatives,
-# though, each of them is followed wherever it leads, and a copy of the part is kept with each fault. Where
-# alternatives lead back to the schema that they stand in, there are several times as many ways for each
-# level of the document, and a reply of 200 characters would take gigabytes. So the ways are weighed first,
-# for which each pair of a schema and a part is looked at once.
+# Whether a document is valid is determined once for each of its parts. To list the faults of alternatives,
+# though, each alternative is followed to its end, and a copy of the part is kept with each fault. If
+# alternatives lead back to the schema that contains them, the number of paths multiplies at each level of the
+# document, and a reply of 200 characters would take gigabytes. So the paths are weighed first, which visits
+# each pair of a schema and a part once.
 
 
 _MOST = 1_000_000
-"""Weight of all ways: a way weighs about as much as the characters of its part."""
+"""Weight of all paths: a path weighs about as much as the characters of its part."""
 _MOST_PAIRS = 10_000
 _SCHEMA_COST_DEEPEST = 200
 """Levels of schemas and parts together."""
 _WAY = 64
-"""Weight of a way to a part of no size."""
+"""Weight of a path to an empty part."""
 
 _SAME_PART = ("not", "if", "then", "else")
 _SAME_PART_LISTS = ("allOf", "anyOf", "oneOf")
@@ -58,16 +60,16 @@ _MEMBERS = ("additionalProperties", "unevaluatedProperties")
 _ITEMS = ("items", "additionalItems", "unevaluatedItems", "contains")
 
 
-def can_be_told(document: Any, schema: Any) -> bool:
-    """Whether the faults of a document can be told in little time and memory.
+def can_list_faults(document: Any, schema: Any) -> bool:
+    """Return whether the faults of a document can be listed in little time and memory.
 
     Example:
-        >>> can_be_told([["x"]], {"items": {"$ref": "#"}})
+        >>> can_list_faults([["x"]], {"items": {"$ref": "#"}})
         True
         >>> nested = []
         >>> for _ in range(30):
         ...     nested = [nested]
-        >>> can_be_told(nested, {"anyOf": [{"items": {"$ref": "#"}}, {"items": {"$ref": "#"}}]})
+        >>> can_list_faults(nested, {"anyOf": [{"items": {"$ref": "#"}}, {"items": {"$ref": "#"}}]})
         False
     """
     try:
@@ -78,7 +80,7 @@ def can_be_told(document: Any, schema: Any) -> bool:
 
 
 class _TooManyError(Exception):
-    """There are more ways than can be followed, or it cannot be seen where they lead."""
+    """There are too many paths to follow, or their targets are unknown."""
 
 
 class _Ways:
@@ -88,7 +90,7 @@ class _Ways:
         self._sizes: dict[int, int] = {}
 
     def weight(self, schema: Any, part: Any, depth: int) -> int:
-        """That of all ways from a schema and a part of the document on."""
+        """Return the weight of all paths from a schema and a part of the document."""
         if not isinstance(schema, Mapping):
             return _WAY
         pair = (id(schema), id(part))
@@ -96,7 +98,7 @@ class _Ways:
             return self._weights[pair]
         if depth > _SCHEMA_COST_DEEPEST or len(self._weights) > _MOST_PAIRS:
             raise _TooManyError
-        self._weights[pair] = 0  # a circle that goes no deeper is no way
+        self._weights[pair] = 0  # a circle that goes no deeper adds no path
         weight = _WAY + self._size(part, depth)
         for onward, below in self._onward(schema, part):
             weight += self.weight(onward, below, depth + 1)
@@ -130,7 +132,7 @@ class _Ways:
         return found
 
     def _size(self, part: Any, depth: int) -> int:
-        """About the characters of a part."""
+        """Return about the characters of a part."""
         if isinstance(part, str):
             return len(part)
         if not isinstance(part, dict | list):
@@ -182,19 +184,19 @@ _DEEPEST = 100
 _BACKTRACKING = 100_000
 """Steps of a pattern."""
 _EXCEEDED = "BacktrackLimitExceeded"
-"""What the library calls it when a pattern would take more."""
+"""The library's name for a pattern that would take more."""
 _TOLD = 3
-"""Faults of a document that are told."""
-_UNTOLD = "too large, or with too many alternatives, to say where"
+"""Faults of a document that are listed."""
+_UNTOLD = "too large, or with too many alternatives, to list its faults"
 _MOST_SQUARES = 1_000_000_000
-"""Of the lengths of texts, for patterns that look around: a second, or one text of 31,000 characters."""
+"""Most squared lengths of texts, for patterns with lookaround: a second, or one text of 31,000 characters."""
 _LOOKS_AROUND = re.compile(r"\(\?<?[=!]|\\\\[1-9k]")
-"""In JSON text."""
+"""Applied to JSON text."""
 _KEPT = 64
 
 
 def schema_of(value: Any) -> Any:
-    """The schema that a value is: itself, or what its JSON or YAML text says; None for none.
+    """Return the schema in a value: itself, or the content of its JSON or YAML text; None for an empty one.
 
     Raises:
         ValueError: The text is neither.
@@ -209,18 +211,18 @@ def schema_of(value: Any) -> Any:
 
 
 def schema_faults(schema: Any, *, strict: bool = True) -> Iterator[Problem]:
-    """Everything that is wrong with a schema; paths are from its root, such as `.properties.a`."""
+    """Yield the problems of a schema; paths start at its root, such as `.properties.a`."""
     if not isinstance(schema, Mapping | bool):
         yield Problem("", f"a schema must be an object, got {quote(schema)}")
         return
-    walk = _Walk(schema, strict=strict)
+    walk = _SchemaWalk(schema, strict=strict)
     walk.node(schema, "", 0)
     yield from walk.faults
     if not walk.faults:
         try:
             _validator(json_text(schema), strict)
         except ValueError as error:
-            yield Problem("", f"the schema is not valid: {_first_line(error)}")
+            yield Problem("", f"the schema is invalid: {_first_line(error)}")
 
 
 def schema_problems(
@@ -231,14 +233,14 @@ def schema_problems(
     strict: bool = True,
     optional: bool = False,
 ) -> Iterator[Problem]:
-    """What is wrong with a schema as it stands in a suite.
+    """Yield the problems of a schema in a suite.
 
     Args:
         at: Its path.
         written: A schema, or its text, whose parts have no paths.
-        right: What it must be.
-        strict: Whether keywords and formats that are not known are a fault.
-        optional: Whether it may say that there is none.
+        right: What it must be, for the message.
+        strict: True if unknown keywords and formats are faults.
+        optional: True if it may be empty.
     """
     try:
         schema = schema_of(written)
@@ -253,11 +255,11 @@ def schema_problems(
 
 
 def document_faults(document: Any, schema: Any, *, strict: bool = True) -> list[str]:
-    """What is wrong with a document by a schema, the first of it; empty if it is valid.
+    """Return the first faults of a document under a schema; empty if it is valid.
 
     Raises:
-        GradingError: It cannot be found out in bounded time.
-        ValueError: The schema is not valid.
+        GradingError: They cannot be determined in bounded time.
+        ValueError: The schema is invalid.
 
     Example:
         >>> document_faults({"a": "x"}, {"properties": {"a": {"type": "number"}}})
@@ -268,31 +270,31 @@ def document_faults(document: Any, schema: Any, *, strict: bool = True) -> list[
 
 
 def rules_of(schema: Any, *, strict: bool = True) -> "Rules":
-    """What a schema asks of documents, ready to be asked many times.
+    """Compile a schema, to check many documents with it.
 
     Raises:
-        ValueError: The schema is not valid.
+        ValueError: The schema is invalid.
     """
     return _validator(json_text(schema), strict)
 
 
 @attrs.frozen
 class Rules:
-    """A schema that documents can be held against, in a time that is bounded for any document."""
+    """A compiled schema that checks any document in bounded time."""
 
     _validator: Any
     _schema: Any
     _looks_around: bool
-    """Whether patterns look ahead or behind, or back at groups, and so may take quadratic time."""
+    """True if patterns have lookaround or references, and so may take quadratic time."""
 
     def hold(self, document: Any) -> bool:
-        """Whether a document is valid.
+        """Return whether a document is valid.
 
         Raises:
-            GradingError: It cannot be found out in bounded time.
+            GradingError: It cannot be determined in bounded time.
         """
         if self._looks_around and _squares(document) > _MOST_SQUARES:
-            msg = "the schema has patterns that look around, and the output is too long for them"
+            msg = "the schema has patterns with lookaround, and the output is too long for them"
             raise GradingError(msg)
         if self._validator.is_valid(document):
             return True
@@ -302,10 +304,10 @@ class Rules:
         return False
 
     def _check_steps(self, document: Any) -> None:
-        """Raises `GradingError` where it may be for the steps of a pattern that a document is not valid."""
-        if not can_be_told(document, self._schema):
+        """Raise `GradingError` if a document may be invalid because of the steps of a pattern."""
+        if not can_list_faults(document, self._schema):
             msg = (
-                "the schema has patterns that look around, and too many alternatives for the output"
+                "the schema has patterns with lookaround, and too many alternatives for the output"
             )
             raise GradingError(msg)
         errors = self._validator.iter_errors(document)
@@ -314,15 +316,15 @@ class Rules:
             raise GradingError(msg)
 
     def faults(self, document: Any) -> list[str]:
-        """What is wrong with a document that is not valid, the first of it; never empty."""
-        if not can_be_told(document, self._schema):
+        """Return the first faults of an invalid document; never empty."""
+        if not can_list_faults(document, self._schema):
             return [_UNTOLD]
         first = itertools.islice(self._validator.iter_errors(document), _TOLD)
         return [f"{_path(error.instance_path)}{error.message}"[:200] for error in first]
 
 
 def _squares(document: Any) -> int:
-    """The squares of the lengths of all texts in a document, added up."""
+    """Return the sum of the squared lengths of all texts in a document."""
     total, waiting = 0, [document]
     while waiting:
         part = waiting.pop()
@@ -341,13 +343,13 @@ def _path(steps: Any) -> str:
     return f"{path}: " if path else ""
 
 
-# Many rows are judged by the same few schemas.
+# Many rows are judged with the same few schemas.
 @lru_cache(_KEPT)
 def _validator(schema_text: str, strict: bool) -> Rules:  # noqa: FBT001 - a cache key
     import jsonschema_rs  # noqa: PLC0415 - only suites with schemas need it
 
     schema = json.loads(schema_text)
-    walk = _Walk(schema, strict=strict)
+    walk = _SchemaWalk(schema, strict=strict)
     rewritten = walk.node(schema, "", 0)
     if walk.faults:
         fault = walk.faults[0]
@@ -374,8 +376,8 @@ def _first_line(error: Exception) -> str:
     return str(error).partition("\n")[0]
 
 
-class _Walk:
-    """One way through a schema: finds faults, and rewrites."""
+class _SchemaWalk:
+    """A traversal of a schema that collects faults, and rewrites it."""
 
     def __init__(self, root: Any, *, strict: bool) -> None:
         self.faults: list[Problem] = []
@@ -385,29 +387,30 @@ class _Walk:
             "draft-07",
         )
         if said is not None and self.draft == "draft-07" and "draft-07" not in str(said):
-            self._fault(".$schema", f"{quote(said)} is not a draft that is known")
+            self._fault(".$schema", f"{quote(said)} is not a known draft")
         self._known = known_keywords(self.draft)
         self._strict = strict
         self._root = root
         self._reached: set[str] = set()
         self._told = True
-        """Whether what is walked through can be reached from the root."""
+        """True if the traversed part is reachable from the root."""
 
     def _fault(self, path: str, message: str, hint: str | None = None) -> None:
         self.faults.append(Problem(path, message, hint))
 
     def node(self, schema: Any, path: str, depth: int) -> Any:
-        """The schema as it is checked with; its faults are added."""
+        """Return the schema to check with; add its faults."""
         if depth > _DEEPEST:
             self._fault("", "the schema is nested too deeply")
             return schema
         if not isinstance(schema, Mapping):
-            # What is no schema at all is told by the metaschema.
+            # A value that is not a schema at all is reported by the metaschema.
             return schema
         made = {key: self._member(key, member, path, depth) for key, member in schema.items()}
         if self._told:
             if self._strict:
                 self._check_words(schema, path)
+            self._check_types(schema.get("type"), f"{path}.type")
             self._follow(schema.get("$ref"), depth)
         return self._rewritten(schema, made)
 
@@ -426,7 +429,7 @@ class _Walk:
         return self.node(member, below, depth + 1) if key in IN_PLACE else member
 
     def _unreached(self, schema: Any, depth: int) -> Any:
-        """Rewritten, but without faults: those are told where it is referred to."""
+        """Rewrite a schema without reporting faults, which are reported where it is referenced."""
         told, self._told = self._told, False
         made = self.node(schema, "", depth + 1)
         self._told = told
@@ -447,6 +450,19 @@ class _Walk:
                 return
             target = target[step]
         self.node(target, f".{reference[2:].replace('/', '.')}", depth + 1)
+
+    def _check_types(self, types: Any, path: str) -> None:
+        """Report misspelt types; other values of `type` are left to the metaschema."""
+        for place, name in enumerate(types) if isinstance(types, list | tuple) else [(None, types)]:
+            if isinstance(name, str) and name not in JSON_TYPES:
+                at = path if place is None else f"{path}[{place}]"
+                close = difflib.get_close_matches(name.lower(), JSON_TYPES, n=1)
+                hint = (
+                    f'did you mean "{close[0]}"?'
+                    if close
+                    else f"the types are {', '.join(JSON_TYPES)}"
+                )
+                self._fault(at, f"{quote(name)} is not a JSON Schema type", hint)
 
     def _check_words(self, schema: Mapping[str, Any], path: str) -> None:
         for key in schema:

@@ -1,7 +1,7 @@
-"""What judges ask that is not in this process: models, code, servers.
+"""The external services of judges: models, code, servers.
 
-Protocols only. Whoever runs rows implements them, with lanes, workers and time limits; judges know nothing
-of that, and so need neither Trio nor a network to be tested.
+Only protocols. The tasks that run rows implement them, with lanes, workers and time limits; judges are
+independent of that, and so can be tested without Trio and without a network.
 """
 
 import functools
@@ -15,15 +15,15 @@ import attrs
 
 from trioeval.text import json_text
 
-# The prompts with which judges are asked where the user gives none: data, in files beside this module.
+# The default prompts of judges: data, in files beside this module.
 #
-# Each has what the judge is told about its work, and what it is shown. Everything that others wrote stands
-# between lines with a mark that they cannot know; see `names_of`.
+# Each has the judge's instructions, and the material. Everything that others wrote is fenced by lines with a
+# mark that they cannot know; see `names_of`.
 
 
 @functools.cache
 def own_prompt(name: str) -> str:
-    """The template of a prompt: a list of messages as JSON."""
+    """Return the template of a prompt: a list of messages as JSON."""
     import tomllib  # noqa: PLC0415 - only those who judge with models need it
 
     file = files("trioeval.grading").joinpath("prompts", f"{name}.toml")
@@ -36,26 +36,26 @@ def own_prompt(name: str) -> str:
 T = TypeVar("T")
 
 CUT_OFF = "it was cut off (finish reason length): raise max_tokens"
-"""What is told of a reply that became too long."""
+"""The note on a reply that was truncated."""
 
 
 @attrs.frozen
 class Answer:
-    """What a model answered that was asked to judge."""
+    """The reply of a judge's model."""
 
     text: str
-    """As text; never blank as it came."""
+    """As text; not blank when it was received."""
     output: Any
-    """As the provider gave it: text, or parsed JSON."""
+    """As the provider returned it: text, or parsed JSON."""
     is_cut_off: bool = False
-    """Whether it ended because it became too long."""
+    """True if it ended at its length limit."""
 
 
 _THOUGHTS = re.compile(r"\s*+<think>.*?(?:</think>\s*+|\Z)", re.DOTALL)
 
 
 def without_thoughts(answer: Answer) -> Answer:
-    """An answer without what a reasoning model wrote for itself before it: that is a draft.
+    """Return an answer without the thoughts of a reasoning model, which are only a draft.
 
     Example:
         >>> reply = '<think>{"pass": false}?</think> {"pass": true}'
@@ -71,7 +71,7 @@ def without_thoughts(answer: Answer) -> Answer:
 
 @attrs.frozen
 class Flag:
-    """One category that a moderation found."""
+    """One category that a moderation reported."""
 
     category: str
     description: str = ""
@@ -82,13 +82,13 @@ class Grader(Protocol):
     """The models that judge one assertion of one row."""
 
     def render(self, own: str, names: Mapping[str, Any], *, part: int | str | None = None) -> str:
-        """The prompt that a judge is asked with: the user's, or else the type's own.
+        """Return the prompt of a judge: the user's, or else the type's own.
 
         Args:
             own: The type's own prompt, a template.
-            names: What it may name besides the variables of the test.
-            part: For types that ask several questions: which of the user's prompts it is, a place in a list
-                or a key of an object.
+            names: Its variables, besides those of the test.
+            part: For types with several questions: selects one of the user's prompts, by position in a list
+                or by key of an object.
 
         Raises:
             GradingError: It cannot be rendered.
@@ -98,90 +98,90 @@ class Grader(Protocol):
     async def ask(
         self, prompt: str, *, schema: Mapping[str, Any] | None = None, again: bool = False
     ) -> Answer:
-        """What the text model says. A checkpoint.
+        """Return the reply of the text model. A checkpoint.
 
         Args:
-            prompt: Rendered; a list of messages is its JSON.
-            schema: JSON schema of the wanted reply, which is asked for where the provider can.
-            again: Whether it was asked before and the reply cannot be used: no stored reply then.
+            prompt: The rendered prompt; a list of messages as JSON.
+            schema: JSON schema of the reply, sent to providers that support it.
+            again: True if an earlier reply was unusable: no recorded reply is used then.
 
         Raises:
-            GradingError: It failed, refused, or said nothing.
+            GradingError: The model failed, refused, or replied nothing.
         """
         ...
 
     async def embed(self, text: str) -> Sequence[float]:
-        """The vector of a text; equal texts of a row are one call. A checkpoint.
+        """Return the vector of a text; equal texts of a row are one call. A checkpoint.
 
         Raises:
-            GradingError: It failed, or gave no vector.
+            GradingError: The call failed, or returned no vector.
         """
         ...
 
     async def classify(self, text: str) -> Mapping[str, float]:
-        """The score of each label. A checkpoint.
+        """Return the score of each label. A checkpoint.
 
         Raises:
-            GradingError: It failed, or gave no scores.
+            GradingError: The call failed, or returned no scores.
         """
         ...
 
     async def moderate(self, prompt: str, text: str) -> Sequence[Flag]:
-        """The categories that a model's reply to a prompt falls into. A checkpoint.
+        """Return the categories of a model's reply to a prompt. A checkpoint.
 
         Raises:
-            GradingError: It failed.
+            GradingError: The call failed.
         """
         ...
 
 
-class Code(Protocol):
-    """Code of the user's, which runs in other processes with limits; each is called with output and context.
+class ScriptRunner(Protocol):
+    """The user's code, which runs in other processes with limits, and gets the output and the context.
 
-    Every method is a checkpoint and raises `ScriptError` where the code fails, which is the test's own
-    affair, and `GradingError` where it has to be given up because it takes too long.
+    Every method is a checkpoint. It raises `ScriptError` if the code fails, which is a failure of the test,
+    and `GradingError` if the code is aborted because it takes too long.
     """
 
     async def python(self, code: str, output: Any) -> Any:
-        """What an expression, or the body of a function with `return`, gives."""
+        """Return the value of an expression, or of a function body with `return`."""
         ...
 
     async def javascript(self, code: str, output: Any) -> Any:
-        """Likewise."""
+        """Return the value of an expression, or of a function body with `return`."""
         ...
 
     async def ruby(self, code: str, output: Any) -> Any:
-        """Likewise."""
+        """Return the value of an expression, or of a function body with `return`."""
         ...
 
     async def file(
         self, file: Path, function: str | None, output: Any, told: Mapping[str, Any] | None = None
     ) -> Any:
-        """What a function of a file gives; its name's ending tells the language.
+        """Return the result of a function in a file, whose suffix determines the language.
 
         Args:
-            file: Absolute.
-            function: Its name; None is the one that such a file is expected to have.
-            output: What is judged.
-            told: What the context says besides what it always says.
+            file: Absolute path.
+            function: Its name; None for the default name of such files.
+            output: The output.
+            told: Additional entries of the context.
         """
         ...
 
 
 @attrs.frozen(kw_only=True)
 class Ran:
-    """What became of a command."""
+    """The end of a command."""
 
     code: int | None
-    """Its exit code, or minus the signal that ended it; None if it took too long, or is not there."""
+    """Its exit code, or the negative signal that ended it; None if it took too long, or was not found."""
     how: str
-    """The same in words, such as "ended with exit code 1"."""
+    """The same as text, such as "ended with exit code 1"."""
     output: str = ""
-    """The end of what it wrote, without keys."""
+    """The end of its output, without secrets."""
 
 
 MAX_PROCESSES = 256
-"""Processes that what an agent starts, or wrote, may have at once where the suite says nothing."""
+"""Most processes at once of an agent, and of programs that it wrote, unless the suite says otherwise."""
 
 
 class Commands(Protocol):
@@ -190,35 +190,35 @@ class Commands(Protocol):
     async def __call__(
         self, command: Sequence[str], *, folder: Path, environ: Mapping[str, str], limit: float
     ) -> Ran:
-        """Run a command to its end, with everything that it starts. A checkpoint.
+        """Run a command, with everything that it starts, to its end. A checkpoint.
 
         Args:
             command: The program and its arguments; no shell is involved.
-            folder: Where it runs; absolute.
-            environ: What its environment has besides that of the suite's code.
+            folder: Its working directory; absolute.
+            environ: Its environment, in addition to that of the suite's code.
             limit: Seconds that it may take, > 0.
 
         Raises:
-            GradingError: It cannot be started, for a reason that is none of the folder's.
+            GradingError: It cannot be started, for a reason independent of the folder.
         """
         ...
 
 
 @attrs.frozen(kw_only=True)
 class Outside:
-    """What the judge of one assertion of one row may ask."""
+    """The external services for the judge of one assertion of one row."""
 
     grader: Grader
-    code: Code
+    code: ScriptRunner
     post: Callable[[str, Any], Awaitable[Any]]
-    """Sends JSON to a URL and gives the JSON that comes back. Raises `GradingError`."""
+    """Sends JSON to a URL and returns the JSON of the response. Raises `GradingError`."""
     run: Commands
     """Runs a command of an assertion."""
     together: Callable[[Sequence[Callable[[], Awaitable[Any]]]], Awaitable[list[Any]]]
-    """Runs several at once; their results in order. The first failure in that order is raised."""
+    """Runs several at once; returns their results in order. Raises the first failure in that order."""
     context: Any = None
-    """What the assertion's `contextTransform` made of the output; None where there is none."""
+    """The result of the assertion's `contextTransform`; None without one."""
     lenient: bool = False
-    """Whether replies of judges are read as promptfoo reads them, and not strictly."""
+    """True if judges' replies are read as promptfoo reads them, and not strictly."""
     factuality: Mapping[str, float] = attrs.field(factory=dict)
     """The test's own scores of the categories of `factuality`."""

@@ -1,8 +1,8 @@
-"""Asking a judge, and reading its reply without guessing.
+"""Questions to judges, and strict reading of their replies.
 
-A reply is read as what it was asked for, or not at all. One that cannot be used is asked for once more,
-with a hint of what is wrong with it; a second one is an error that shows its beginning, never a verdict. In
-lenient mode nothing is asked twice, and what cannot be used is a failure, as in promptfoo.
+A reply is read in the requested form, or not at all. An unusable reply is requested once more, with a hint
+about its fault; a second one is an error that shows its beginning, never a verdict. In lenient mode no
+question is repeated, and an unusable reply is a failure, as in promptfoo.
 """
 
 import hashlib
@@ -24,11 +24,11 @@ _EXCERPT = 200  # characters
 
 
 class UnusableReplyError(GradingError):
-    """What a judge answered cannot be read as what it was asked for.
+    """A judge's reply does not have the requested form.
 
     Args:
-        message: What is wrong with it.
-        replies: All that was answered, in order.
+        message: The fault of the reply.
+        replies: All replies, in order.
     """
 
     def __init__(self, message: str, *, replies: tuple[str, ...] = ()) -> None:
@@ -37,40 +37,40 @@ class UnusableReplyError(GradingError):
 
 
 @attrs.frozen
-class Read(Generic[T]):
-    """What a judge said."""
+class JudgeReading(Generic[T]):
+    """A reply of a judge that was read."""
 
     value: T
     prompt: str
-    """What it was asked."""
+    """The judge's prompt."""
     replies: tuple[str, ...]
-    """What it answered, the last of which was read."""
+    """The judge's replies; the last one was read."""
 
 
-Reader = Callable[[Answer], T]
-"""Reads a reply; raises `UnusableReplyError` with what is wrong with it."""
+ReplyReader = Callable[[Answer], T]
+"""Reads a reply; raises `UnusableReplyError` with its fault."""
 
 
 async def ask(
     outside: Outside,
     prompt: str,
-    read: Reader[T],
+    read: ReplyReader[T],
     *,
     wanted: str,
     schema: Mapping[str, Any] | None = None,
-) -> Read[T]:
-    """What a judge says, asked once more if its first reply cannot be used. A checkpoint.
+) -> JudgeReading[T]:
+    """Ask a judge, once more if its first reply is unusable. A checkpoint.
 
     Args:
-        outside: Whom to ask, and how strictly to read.
-        prompt: Rendered.
+        outside: The judge, and the strictness of reading.
+        prompt: The rendered prompt.
         read: Reads a reply.
         wanted: What the reply must be, for the sentence "Answer with … and nothing else".
         schema: JSON schema of the reply.
 
     Raises:
-        UnusableReplyError: No reply can be used.
-        GradingError: The judge could not be asked.
+        UnusableReplyError: No reply is usable.
+        GradingError: The judge could not be called.
     """
     replies: list[str] = []
     asked = prompt
@@ -78,18 +78,18 @@ async def ask(
         answer = await outside.grader.ask(asked, schema=schema, again=bool(replies))
         replies.append(answer.text)
         try:
-            return Read(read(without_thoughts(answer)), asked, tuple(replies))
+            return JudgeReading(read(without_thoughts(answer)), asked, tuple(replies))
         except UnusableReplyError as error:
             if outside.lenient or len(replies) > 1:
                 begin = quote(answer.text, _EXCERPT)
                 fault = f"{error}; {CUT_OFF}" if answer.is_cut_off else error
-                msg = f"the reply of the judge cannot be used: {fault}; it begins {begin}"
+                msg = f"the judge's reply is unusable: {fault}; it begins {begin}"
                 raise UnusableReplyError(msg, replies=tuple(replies)) from None
             asked = with_hint(prompt, str(error), wanted)
 
 
 def with_hint(prompt: str, fault: str, wanted: str) -> str:
-    """A prompt that is asked again: a text, or a list of messages as JSON.
+    """Return a prompt with a hint, for another attempt: a text, or a list of messages as JSON.
 
     Example:
         >>> print(with_hint("How is it?", "it has no score", "a number"))
@@ -113,7 +113,7 @@ def with_hint(prompt: str, fault: str, wanted: str) -> str:
 
 
 def or_failure(judge: OutsideJudge) -> OutsideJudge:
-    """A judge for which, in lenient mode, a reply that cannot be used is a failure, also under `not-`."""
+    """Wrap a judge so that, in lenient mode, an unusable reply is a failure, also under `not-`."""
 
     async def lenient(
         subject: Subject, value: Any, assertion: Assertion, outside: Outside
@@ -131,8 +131,8 @@ def or_failure(judge: OutsideJudge) -> OutsideJudge:
     return lenient
 
 
-def told(*reads: Read[Any]) -> dict[str, Any]:
-    """What is kept of questions and replies with a verdict; the prompt is that of the last one."""
+def reading_metadata(*reads: JudgeReading[Any]) -> dict[str, Any]:
+    """Return the metadata of questions and replies for a verdict; the prompt is that of the last one."""
     return {
         "renderedGradingPrompt": reads[-1].prompt,
         "graderReplies": [reply for one in reads for reply in one.replies],
@@ -140,24 +140,24 @@ def told(*reads: Read[Any]) -> dict[str, Any]:
 
 
 def names_of(**names: Any) -> dict[str, Any]:
-    """What a prompt may name, and `__mark`, which fences what was not written by us.
+    """Return the variables of a prompt, and `__mark`, which fences text that others wrote.
 
-    The mark comes from what it fences: nobody can write a text that closes its own fence. Equal names have
-    equal marks, so that recordings and caches find them again.
+    The mark is derived from the fenced text: no text can contain its own mark. Equal variables have equal
+    marks, so recordings and caches match.
 
     Raises:
-        GradingError: Something in them is not JSON data.
+        GradingError: A variable is not JSON data.
     """
     try:
         digest = hashlib.sha256(json_text(names).encode("utf-8", "surrogatepass"))
     except (TypeError, RecursionError) as error:
-        msg = f"a judge cannot be shown this: {error}"
+        msg = f"this cannot be shown to a judge: {error}"
         raise GradingError(msg) from error
     return {**names, "__mark": digest.hexdigest()[:16]}
 
 
 def score_of(value: Any) -> float | None:
-    """A finite number, or the text of one; None for anything else."""
+    """Return a finite number, or the number in a text; None for anything else."""
     if isinstance(value, str):
         try:
             value = parse_json(value.strip())
@@ -173,10 +173,10 @@ def score_of(value: Any) -> float | None:
 
 
 def reason_of(found: Mapping[str, Any], otherwise: str, *, lenient: bool = False) -> str:
-    """The reason in a reply.
+    """Return the reason in a reply.
 
     Raises:
-        UnusableReplyError: It is no text.
+        UnusableReplyError: It is not text.
     """
     reason = found.get("reason")
     if isinstance(reason, str):
@@ -188,5 +188,5 @@ def reason_of(found: Mapping[str, Any], otherwise: str, *, lenient: bool = False
 
 
 def clamped(score: float) -> float:
-    """A score between 0 and 1."""
+    """Limit a score to the range from 0 to 1."""
     return min(1.0, max(0.0, score))

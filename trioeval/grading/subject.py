@@ -1,4 +1,4 @@
-"""What is judged: an output, and what is known of the reply that it comes from."""
+"""The subject of grading: an output, and the data of its reply."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,7 +12,7 @@ from trioeval.text import output_text
 
 @attrs.frozen(kw_only=True)
 class Subject:
-    """An output, and what is known of the reply that it comes from."""
+    """An output, and the data of its reply."""
 
     output: Any
     """Text or JSON data, after all transforms."""
@@ -21,31 +21,31 @@ class Subject:
     vars: Mapping[str, Any] = attrs.field(factory=dict)
     """The variables of the test, rendered."""
     prompt: str = ""
-    """As it was sent."""
+    """The prompt as it was sent."""
     latency_ms: float | None = None
-    """Of the provider's call; None where nothing was measured."""
+    """The latency of the provider's call; None if it was not measured."""
     cost: float | None = None
-    """US dollars; None where no price is known."""
+    """US dollars; None for an unknown price."""
     log_probs: tuple[float, ...] | None = None
     """Natural logarithms of the probabilities of the reply's tokens."""
     finish_reason: str | None = None
     """`stop`, `length`, `tool_calls`, `content_filter`, or the provider's word in lower case."""
     is_refusal: bool = False
-    """Whether the provider itself calls it a refusal."""
+    """True if the provider itself reports a refusal."""
     flagged: bool | None = None
-    """What the provider's filters say; None where they say nothing."""
+    """The verdict of the provider's filters; None without one."""
     tools: Sequence[Any] = ()
     """The tools that the provider's config offers."""
     functions: Sequence[Any] = ()
     """The functions that the provider's config offers."""
     metadata: Mapping[str, Any] = attrs.field(factory=dict)
-    """Of the reply."""
+    """The metadata of the reply."""
     workspace: Path | None = None
-    """The folder that an agent has worked in; absolute. None of everything that no agent has made."""
+    """The absolute path of an agent's workspace; None for other outputs."""
 
     @classmethod
     def of(cls, output: Any, **known: Any) -> "Subject":
-        """An output with what else is known of it, by field.
+        """Make a subject of an output and of further fields.
 
         Raises:
             GradingError: The output is not JSON data.
@@ -57,7 +57,7 @@ class Subject:
         return cls(output=output, text=text_of(output), **known)
 
     def with_output(self, output: Any) -> "Subject":
-        """The same with another output.
+        """Return the subject with another output.
 
         Raises:
             GradingError: The output is not JSON data.
@@ -66,7 +66,7 @@ class Subject:
 
 
 def text_of(output: Any) -> str:
-    """An output as text.
+    """Return an output as text.
 
     Raises:
         GradingError: It is not JSON data.

@@ -1,4 +1,4 @@
-"""Runs plans of jobs on lanes. Knows Trio and attrs, nothing of models, files or networks."""
+"""Plans of jobs on lanes. Depends on Trio and attrs only; knows nothing of models, files or networks."""
 
 from trioeval.kernel.calls import Calls as Calls
 from trioeval.kernel.events import Admitted as Admitted

@@ -1,22 +1,21 @@
-# Apart from `kernel.run_state`: it holds the jobs that are not started, and knows no lane, outcome or task.
+# Apart from `kernel.run_state`: it holds the jobs that are not started, and knows no outcomes.
 """The jobs of a plan that are not started, lane by lane, as integers.
 
-One cursor walks the plan once. What it passes on the way to a lane's next job belongs to other lanes and
-waits in their queues, eight bytes each. So the pending part of a plan costs nothing, whatever its length,
-and a lane that stands still never hides the jobs of another. The walk goes in strides: a lane whose next
-job is a million jobs away must not hold up the others while it is looked for.
+One cursor walks the plan once. Jobs that it passes on the way to a lane's next job belong to other lanes and
+wait in their queues, at eight bytes each. So the pending part of a plan costs nothing, whatever its length,
+and a lane that is blocked never hides the jobs of another. The walk stops after a stride: a lane whose next
+job is a million jobs away must not delay the others during the search.
 
-A job that waits for others, or for its key, is passed by. It comes back, in index order among the jobs of
-its lane, when the last of what it waits for is over: an outcome touches the jobs that wait for it and no
-others.
+The walk skips a job that waits for others, or for its key. The job returns, in index order among the jobs of
+its lane, when the last of its dependencies has its outcome: an outcome touches only its dependants.
 
-Where a readiness ranks jobs, the rank comes before the index. What it withdraws stays in its heap until it
-comes to the front, and is dropped there: the first of a heap is always a job that may start.
+Where a readiness ranks jobs, the rank comes before the index. A withdrawn job stays in its heap until it
+reaches the front and is dropped there: the first of a heap is always a job that may start.
 
-Jobs on no lane have a queue of their own, like those of a lane. A plan may find out late that a job needs
-no lane: it is looked at when it becomes the next of its lane, and moves to that queue if it does not. Few
-of them wait there at once, because each may hold what was found out about it; while they are too many, no
-further job is looked at.
+Jobs on no lane have their own queue, like those of a lane. A plan may find out late that a job needs no lane:
+the job is inspected when it becomes the next of its lane, and moves to that queue if it needs none. Few such
+jobs wait there at once, because each may hold the reply that was found; while there are too many, no further
+job is inspected.
 
 Law: BLOCK.
 """
@@ -29,30 +28,30 @@ from typing import Generic
 import attrs
 
 from trioeval.kernel.jobs import Freed, Job, P, Plan, Rank
-from trioeval.kernel.readiness import AfterEdges, CheckedReadiness, InOrder, OnePerKey
+from trioeval.kernel.readiness import AfterEdges, CheckedReadiness, IndexOrder, OnePerKey
 
-_STRIDE = 1000  # jobs that one look walks past; the rest of the world waits meanwhile
-_COMPACT_AT = 4096  # consumed entries of a queue that are cut off at once
+_STRIDE = 1000  # jobs that one search walks past before other tasks may run
+_COMPACT_AT = 4096  # consumed entries at which a queue is compacted
 _MOST_MOVED = 64  # jobs that have left their lanes and are not started
 
 
 @attrs.define(eq=False)
 class _Queue:
-    """The jobs of one lane that may start: a first-in first-out queue, and a heap."""
+    """The jobs of one lane that may start: a first-in, first-out queue and a heap."""
 
     walked: "array[int]" = attrs.field(factory=lambda: array("q"))
-    """Indices in order, as the cursor passed them."""
+    """Indices in the order in which the cursor passed them."""
     head: int = 0
-    """Of those, how many are gone."""
+    """Number of those that are consumed."""
     heap: list[tuple[Rank, int]] = attrs.field(factory=list)
-    """Jobs that waited and do so no more."""
+    """Jobs that waited for others and may start now."""
 
     def __bool__(self) -> bool:
         return self.head < len(self.walked) or bool(self.heap)
 
     @property
     def first(self) -> tuple[Rank, int] | None:
-        """The rank and the index of the next job."""
+        """Return the rank and the index of the next job."""
         heap_first = self.heap[0] if self.heap else None
         if self.head == len(self.walked):
             return heap_first
@@ -60,7 +59,7 @@ class _Queue:
         return walked if heap_first is None or walked < heap_first else heap_first
 
     def pop(self) -> tuple[Rank, int]:
-        """Take the next job out."""
+        """Remove and return the next job."""
         if self.heap and self.first is self.heap[0]:
             return heapq.heappop(self.heap)
         index = self.walked[self.head]
@@ -72,13 +71,13 @@ class _Queue:
 
 
 class Backlog(Generic[P]):
-    """Hands out the jobs of each lane by rank and index, each once and when it may start.
+    """The pending jobs: hands out those of each lane by rank and index, each once and when it may start.
 
     Serial jobs are run elsewhere, before all others.
 
     Raises:
-        PlanError: By every method: a job on the way is not as the plan declares it, or a readiness of the
-            plan does what it must not.
+        PlanError: From every method: a job does not match its declaration in the plan, or a readiness of
+            the plan violates its protocol.
     """
 
     def __init__(self, plan: Plan[P]) -> None:
@@ -89,19 +88,19 @@ class Backlog(Generic[P]):
         self._lanes = frozenset(plan.lanes)
         self._queues = {lane: _Queue() for lane in (*plan.lanes, None)}
         self._seen: Job[P] | None = None
-        """The job that the walk came upon last, which mostly is the next one to be handed out."""
+        """The last job that the walk found, which mostly is the next one handed out."""
         self.looks = plan.needs_no_lane is not None
-        """Whether jobs may leave their lanes."""
+        """True if jobs may leave their lanes."""
         self._looked: dict[int, Job[P]] = {}
-        """Jobs that were looked at, and are not started; those on no lane have left theirs."""
+        """Jobs that were inspected and are not started; those on no lane have left theirs."""
         self._held_back = False
-        """Whether the next job of some lane is not looked at because too many have left theirs."""
+        """True if a lane's next job is not inspected because too many jobs have left their lanes."""
         self.has_news = False
-        """Whether a lane may have a next job that had none; for whoever looks to tell the others."""
+        """True if a lane may have a next job that had none; the caller notifies the others."""
         self._keys = OnePerKey()
         self.tracking = bool(plan.edges) or plan.readiness is not None
-        """Whether outcomes can set jobs free."""
-        self._order = AfterEdges(plan.edges) if plan.edges else InOrder()
+        """True if outcomes can release jobs."""
+        self._order = AfterEdges(plan.edges) if plan.edges else IndexOrder()
         if plan.readiness is not None:
             self._order = CheckedReadiness(plan.readiness, self._size, self._skip)
             self._cursor = self._size
@@ -109,16 +108,16 @@ class Backlog(Generic[P]):
 
     @property
     def walked(self) -> bool:
-        """Whether the cursor has passed every job."""
+        """True if the cursor has passed every job."""
         return self._cursor == self._size
 
     @property
     def empty(self) -> bool:
-        """Whether no job may start that has not been handed out."""
+        """True if every job that may start has been handed out."""
         return self.walked and not any(self._queues.values())
 
     def has(self, lane: str | None, *, look: bool = True) -> bool | None:
-        """Whether the lane has a next job now; None if the walk has to go on to tell: ask again.
+        """Return whether the lane has a next job now; None if the walk must continue to find out: call again.
 
         With `look`, jobs that need no lane leave it first.
         """
@@ -135,14 +134,14 @@ class Backlog(Generic[P]):
                 return needs
 
     def _look(self, lane: str) -> bool | None:
-        """Look at the lane's next job; False if that has to wait, None if the job left the lane."""
+        """Inspect the lane's next job; False if that must wait, None if the job left the lane."""
         index = self.first(lane)
         if index is None or index in self._looked:
             return index is not None
         if sum(job.lane is None for job in self._looked.values()) >= _MOST_MOVED:
             self._held_back = True
             return False
-        job = self._looked[index] = self._plan.looked_at(self._job(index))
+        job = self._looked[index] = self._plan.inspected(self._job(index))
         if job.lane is not None:
             return True
         heapq.heappush(self._queues[None].heap, self._queues[lane].pop())
@@ -151,12 +150,12 @@ class Backlog(Generic[P]):
         return None
 
     def first(self, lane: str | None) -> int | None:
-        """The index of the lane's next job, if it has come upon one."""
+        """Return the index of the lane's next job, if the walk has found it."""
         first = self._queues[lane].first
         return None if first is None else first[1]
 
     def pop(self, lane: str | None, *, look: bool = True) -> Job[P] | None:
-        """The lane's next job, which then is no longer here; None if none was come upon. As `has`."""
+        """Remove and return the lane's next job; None if none is found. `look` is as for `has`."""
         if self.looks:
             if not self.has(lane, look=look):
                 return None
@@ -179,27 +178,27 @@ class Backlog(Generic[P]):
         self._queue(self._plan.job(index))
 
     def blocks(self, index: int) -> bool:
-        """Whether a job that is run elsewhere never starts."""
+        """Return whether a job that is run elsewhere never starts."""
         return self._order.blocks(index)
 
     def over(self, index: int, *, done: bool) -> Freed:
-        """A job has its outcome."""
+        """Note that a job has its outcome; return what that changes."""
         freed = self._order.over(index, done=done)
-        self._heed(freed)
+        self._apply_update(freed)
         heir = self._keys.over(index)
         if heir is not None and not self._holds(heir):
             self._queue(self._plan.job(heir))
         return freed
 
     def aside(self, index: int) -> Freed | None:
-        """A job is set aside; None if the run says when its round comes."""
+        """Note that a job is set aside; None if the run chooses the time of its round."""
         freed = self._order.aside(index)
         if freed is not None:
-            self._heed(freed)
+            self._apply_update(freed)
         return freed
 
-    def _heed(self, freed: Freed) -> None:
-        """Queue what is ready, and drop what is blocked."""
+    def _apply_update(self, freed: Freed) -> None:
+        """Queue the jobs that are ready, and drop those that are blocked."""
         self._free(freed.ready)
         for index, _ in freed.blocked:
             self._looked.pop(index, None)
@@ -208,10 +207,10 @@ class Backlog(Generic[P]):
                 self._drop_held(lane)
 
     def _free(self, indices: Iterable[int]) -> None:
-        """Queue jobs that wait for no other one any more."""
+        """Queue jobs that wait for no other job any more."""
         for index in indices:
             if index >= self._cursor or index in self._skip:
-                continue  # the walk, or the serial line, will find it free
+                continue  # the walk, or the serial jobs' own order, will reach it
             job = self._plan.job(index)
             if job.key is not None:
                 self._keys.take(index, job.key)
@@ -219,12 +218,12 @@ class Backlog(Generic[P]):
                 self._queue(job)
 
     def _queue(self, job: Job[P]) -> None:
-        """Let a job start that may, and that the walk has passed."""
+        """Queue a job that may start and that the walk has passed."""
         heapq.heappush(self._queues[job.lane].heap, (self._order.rank(job.index), job.index))
         self.has_news = True
 
     def _drop_held(self, lane: str | None) -> None:
-        """Drop what was blocked from the front of the lane's heap."""
+        """Drop blocked jobs from the front of the lane's heap."""
         heap = self._queues[lane].heap
         while heap and self._order.holds(heap[0][1]):
             heapq.heappop(heap)

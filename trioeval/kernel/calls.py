@@ -1,13 +1,12 @@
-"""The handle through which a job's body makes calls: the owner of retries and of the working time.
+"""The handle through which a job's body makes calls; it owns retries and the working time.
 
-**Retries.** A call that failed is made again here and nowhere else. Its slot is given back before anything
-is waited for; it rests for its back-off, then stands in line before everything that is new.
+**Retries.** A call that failed is retried here and nowhere else. Its slot is released before any wait; it
+waits for its back-off, then queues before all new calls.
 
-**Working time.** The timeout of a job counts work: the body's own steps and calls in flight. While all
-that the job does is wait (for a lane, or in a back-off), its clock stands: the deadline of its timer is
-infinite and what is left is remembered. A body that makes several calls at once is working as long as any
-of them is in flight. What it does by itself beside calls that all wait cannot be seen from here, and does
-not count.
+**Working time.** The timeout of a job counts work: the body's own steps and calls in flight. While all that
+the job does is wait (for a lane, or in a back-off), its clock is stopped: the deadline of its timer is
+infinite and the remaining time is stored. A body that makes several calls at once is working as long as any
+of them is in flight. Its own work beside calls that all wait cannot be detected here, and does not count.
 
 Laws: LIMIT, SLOT, ATTEMPTS, BUDGET, LEASE, DRAIN.
 """
@@ -37,65 +36,65 @@ from trioeval.kernel.reservations import CallRequest, Metered
 from trioeval.kernel.timeouts import Timer
 from trioeval.rates import Budget
 
-# Whether a call that failed is made again.
+# The decision whether a failed call is retried.
 #
-# Law: ATTEMPTS. Mishaps are bounded by the lane's `retries`; refusals by its patience, which closes the
-# lane; everything together by `max_retries`, where it is set, over all salvage rounds.
+# Law: ATTEMPTS. Transient failures are bounded by the lane's `retries`; refusals by its patience, which
+# closes the lane; all attempts together by `max_retries`, where it is set, over all salvage rounds.
 #
 # **Refusals of one call.** A lane that serves other calls never runs out of patience, so a call that its
-# provider always refuses (it is too large, and the reply does not say so) would be made again for ever. Such
-# refusals belong to the call: it fails as soon as they can hardly be chance. The share of refusals among the
-# other calls of the lane since this one began is the chance of one refusal; that chance to the power of the
-# refusals of this call must be below one in a million. Where everything is refused often, this takes many
-# refusals; among calls that are all served, a few. A fixed number of refusals would either drop calls of a
-# busy provider or wait long for a hopeless one.
+# provider always refuses (it is too large, and the reply does not say so) would be retried for ever. Such
+# refusals belong to the call: it fails as soon as they are unlikely to be chance. The share of refusals among
+# the other calls of the lane since this one started is the probability of one refusal; this probability to
+# the power of the refusals of this call must be below one in a million. Where everything is refused often,
+# this takes many refusals; among calls that are all served, a few. A fixed number of refusals would either
+# drop calls of a busy provider or wait long for a hopeless one.
 #
-# Refusals beside which nothing else was served may be those of a provider that is busy for a while, also if
-# it served others before: they are not independent of each other. Alone they decide only after they have
-# lasted for a part of the patience, long enough for a limit of a minute to pass.
+# Refusals beside which nothing else was served may be those of a provider that is busy for a while, even if
+# it served others before: they are not independent of each other. They decide alone only after they have
+# lasted for a part of the patience, long enough for a per-minute limit to reset.
 
 
 _OFTEN = 2
 
 _CHANCE = 1e-6
-"""Below this probability the refusals of one call are not chance."""
+"""Probability below which the refusals of one call are not chance."""
 _LASTING = 4
-"""The part of the patience that refusals last which decide although nothing was served beside them."""
+"""The part of the patience after which refusals decide although nothing was served beside them."""
 
 
 class Call(CallRequest):
     """A call of a body, with its failures."""
 
     seen: tuple[int, int] | None = None
-    """Calls that the lane had served, and refused, when it started first; None before that."""
+    """The numbers of calls that the lane had served and refused at the first start; None before that."""
     failures: int = 0
-    """All so far, those of earlier salvage rounds included."""
+    """All failures so far, including those of earlier salvage rounds."""
     is_exhausted: bool = False
-    """Whether `max_retries` allows no further attempt, not even in a salvage round."""
+    """True if `max_retries` allows no further attempt, not even in a salvage round."""
     is_own: bool = False
-    """Whether the last failure is a refusal that the other calls of the lane do not share."""
+    """True if the last failure is a refusal that the other calls of the lane do not share."""
     _served: int = 0
     """Calls that the lane had served at the last refusal, since this call began."""
     _alone_since: float = 0.0
-    """The instant of the first refusal after the last of those."""
+    """The instant of the first refusal since that number last changed."""
 
     @property
     def passes(self) -> bool:
-        """Whether the call, made again, stands in line before what is new.
+        """True if the call, as a retry, goes before new calls.
 
-        One that was refused again and again does not: it may be refused for ever, and on a narrow lane
-        nothing else would be served.
+        A call that was refused several times does not: it may be refused for ever, and on a lane of small max
+        concurrency nothing else would be served.
         """
         return self.refusals < _OFTEN
 
     def again(self, error: CallError, now: float, lane: Lane, *, salvaging: bool) -> bool:
-        """Count a failure; whether the call is made again, as far as the number of attempts goes.
+        """Count a failure; return whether the number of attempts allows a retry.
 
         Args:
             error: The failure.
             now: The instant.
-            lane: Whose call it is; it has not learned of the failure yet.
-            salvaging: Whether the job is salvaged: it has one attempt left for mishaps.
+            lane: The lane of the call; it has not learned of the failure yet.
+            salvaging: Whether the job is salvaged: it has one attempt left for transient failures.
         """
         spec, is_refusal = lane.spec, error.fault is Fault.RATE_LIMITED
         self.refusals += is_refusal
@@ -120,7 +119,7 @@ class Call(CallRequest):
         return not self.is_own
 
     def _is_independent(self, served: int, now: float, lasting: float) -> bool:
-        """Whether this refusal and the last one are not of one time in which the lane serves nothing."""
+        """Return whether this refusal and the last one are separated by a call that the lane served."""
         if served != self._served:
             self._served, self._alone_since = served, now
             return True
@@ -128,7 +127,7 @@ class Call(CallRequest):
 
 
 def call_error(error: Exception) -> CallError | None:
-    """What a failure says of its lane, also if it comes out of a nursery; None if it says nothing."""
+    """Return the failure as the lane understands it, also from an exception group; None if unknown to it."""
     if isinstance(error, CallError):
         return error
     if isinstance(error, ExceptionGroup):
@@ -139,7 +138,7 @@ def call_error(error: Exception) -> CallError | None:
 
 
 def worth_salvaging(error: Exception) -> bool:
-    """Whether a job that ended with `error` may do better later."""
+    """Return whether a job that ended with `error` may succeed later."""
     found = [leaf for leaf in leaves(error) if isinstance(leaf, CallError | GradingError)]
     return bool(found) and all(map(_is_mishap, found))
 
@@ -156,54 +155,55 @@ Ts = TypeVarTuple("Ts")
 
 @attrs.define(eq=False)
 class CallContext:
-    """What holds for the calls of all jobs of a run."""
+    """The part of a run's state that the calls of all its jobs share."""
 
     lanes: Lanes
     deadline: float
     stop: trio.Event
-    """Set: no new job starts any more, and no permit is asked for a first request."""
+    """When set, no new job starts, and no permit is requested for a first request."""
     observe: Observer | None = attrs.field(default=None, kw_only=True)
     budget: Budget | None = attrs.field(default=None, kw_only=True)
     first_requests: "dict[Call, Calls[Any]]" = attrs.field(factory=dict, kw_only=True)
     """First requests that wait for a permit, each with its job.
 
-    What a lane allows by itself holds its next job back before that is started, so a stop finds no job that
-    waits for it. A permit is another matter: only the body knows what its request needs, so the job is
-    started first and asks then, and may have to wait for as long as other processes like. Such a job has
-    paid for nothing, and comes to nothing that could not be had later: at a stop it is *withdrawn*, as if
-    its time were over. Its permit may be granted in that very step: it is given back.
+    The limits of a lane itself hold its next job back before that is started, so a stop finds no started job
+    that waits for them. A permit is different: only the body knows what its request needs, so the job is
+    started first and requests the permit then, and may have to wait for as long as other processes require.
+    Such a job has caused no cost, and loses nothing that could not be had later: at a stop it is *withdrawn*,
+    as if its time were over. If its permit is granted in the same step, it is given back.
 
-    Rejected: to hold the job back until there is a permit (of what size?), and to let it have the permits
-    that come at once (then how a run ends depends on where its limits are kept).
+    Rejected: holding the job back until there is a permit (of what size?), and letting it have the permits
+    that are granted at once (then the end of a run depends on where its limits are stored).
     """
 
     def exhaust(self, error: BudgetError) -> None:
-        """Heed that a call found the budget used up."""
+        """Note that a call found the budget exhausted."""
 
 
 @attrs.define(eq=False)
 class Calls(Generic[P]):
-    """What a job's body calls providers with; one for each job, of no use after it.
+    """The handle with which a job's body calls providers; one for each job, invalid after its end.
 
-    Types obtained from the kernel only: it is the second argument of every body.
+    Obtained from the kernel only: it is the second argument of every body.
     """
 
     job: Job[P]
     _context: CallContext
     _timer: Timer
-    """Cuts the job off."""
+    """The timer that cuts the job off."""
     started_at: float
     _rested: Callable[[int], None]
-    """Told 1 when calls of the job begin to rest in their back-off, -1 when none does any more."""
+    """Called with 1 when the first call of the job begins to rest in a back-off, with -1 when the last one
+    ends."""
     count: int = 0
-    """Requests started so far; those of earlier rounds are counted.
+    """Requests started so far, including those of earlier rounds.
 
     A job that has been run before is salvaged: its calls then have one attempt each.
     """
     failed: Call | None = None
-    """The call that failed last, perhaps in an earlier round; None if none has failed."""
+    """The call that failed last, possibly in an earlier round; None if none has failed."""
     withdrawn: bool = False
-    """Whether the job was cut off because of a stop."""
+    """True if the job was cut off because of a stop."""
     _made: int = attrs.field(init=False)
     """Requests of earlier rounds."""
     _over: bool = False
@@ -213,7 +213,7 @@ class Calls(Generic[P]):
     """Branches of the body that wait."""
     _in_flight: int = 0
     _paused_at: float | None = None
-    """Since when the clock stands; None if it runs."""
+    """The instant at which the clock was stopped; None if it runs."""
     _left: float = 0.0
     """Seconds of working time that were left then."""
     _waited: float = 0.0
@@ -224,15 +224,15 @@ class Calls(Generic[P]):
 
     @property
     def refused_alone(self) -> bool:
-        """Whether the call that failed last was refused again and again while others were served."""
+        """True if the call that failed last was refused several times while others were served."""
         return self.failed is not None and self.failed.is_own
 
     def waited(self, now: float) -> float:
-        """Seconds until `now` in which the clock stood."""
+        """Return the seconds until `now` in which the clock was stopped."""
         return self._waited + (0.0 if self._paused_at is None else now - self._paused_at)
 
     def course(self, now: float) -> tuple[int, float, float, float, int]:
-        """What the outcome of a job that ends `now` begins with: see `Started`."""
+        """Return the first fields of the outcome of a job that ends `now`: see `Started`."""
         return self.job.index, self.started_at, now, self.waited(now), self.count
 
     @overload
@@ -264,30 +264,31 @@ class Calls(Generic[P]):
         money: float = 0.0,
         ahead: bool = False,
     ) -> object:
-        """Run `send(*args)` in a slot of `lane`, when it is its turn there; again, where that may help.
+        """Run `send(*args)` in a slot of `lane` when it is its turn; retry it where that may help.
 
         A checkpoint if it has to wait for the lane or if `send` is one.
 
         Args:
-            lane: The lane's name; that of a job on no lane, None, is refused.
+            lane: The lane's name; None, the lane of a job on no lane, is an error.
             send: An async callable that makes one request, never retries by itself, and makes no calls
-                through this handle: it holds a slot. It raises `CallError` to say what a failure means
-                for the lane; any other exception says nothing. It may return a `Metered`.
-            *args: Passed to it.
-            tokens: The most that the call may use, ≥ 0; it is settled to what a `Metered` tells.
-            money: Likewise.
-            ahead: Whether it stands in line before what is new, by the index of its job, as a retry does.
+                through this handle: it holds a slot. It raises `CallError` to describe a failure to the lane;
+                other exceptions have no meaning for it. It may return a `Metered`.
+            *args: Passed to `send`.
+            tokens: The most tokens that the call may use, ≥ 0; settled to the number that a `Metered`
+                reports.
+            money: The most that the call may cost, ≥ 0; settled likewise.
+            ahead: Whether it goes before new calls, by the index of its job, as a retry does.
 
         Returns:
-            What `send` returns, without its `Metered`.
+            The result of `send`, without its `Metered`.
 
         Raises:
-            PlanError: There is no such lane, or an amount is negative.
+            PlanError: The lane does not exist, or an amount is negative.
             TooLateError: The job is over, or its run's deadline has passed.
             LaneClosedError: The lane serves no more calls.
             BudgetError: The call needs more than the run's budget has left.
-            QuotaError: A limit that others share will never allow the call, or its keeper cannot be asked.
-            Exception: Whatever `send` raised last.
+            LimitError: A shared limit will never allow the call, or the limits are unreachable.
+            Exception: The last that `send` raised.
         """
         context = self._context
         target = context.lanes.by_name.get(lane or "") or self._refuse_lane(lane)
@@ -326,11 +327,13 @@ class Calls(Generic[P]):
                 if self._waiting:
                     self._pause_if_idle()
                 target.end(call, failure)
-                failure = None  # it knows this frame, which would keep it and all arguments
+                failure = (
+                    None  # its traceback refers to this frame and would keep all arguments alive
+                )
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Put around what the body waits for by itself: no working time, like a wait for a lane.
+        """Mark a wait of the body itself: it is not working time, like a wait for a lane.
 
         Several branches of a body may wait at once, and make calls inside.
         """
@@ -338,34 +341,34 @@ class Calls(Generic[P]):
         self._pause_if_idle()
         try:
             yield
-        finally:  # also when the wait was cancelled or another branch goes on alone
+        finally:  # also when the wait was cancelled or another branch continues alone
             self._waiting -= 1
             if not self._waiting:
                 self._resume(trio.current_time())
 
     def note(self, what: str, /, **details: Any) -> None:
-        """Say what the body does, to whoever observes the run. Not a checkpoint.
+        """Report to the run's observer what the body does. Not a checkpoint.
 
         Args:
-            what: In a word or two.
-            **details: More of it, by name; kept as they are.
+            what: A word or two.
+            **details: Details by name; passed on unchanged.
 
         Raises:
             TooLateError: The job is over.
         """
         if self._over and not self.withdrawn:
-            raise TooLateError(f"job {self.job.index} said {what!r} after it was over")
+            raise TooLateError(f"job {self.job.index} reported {what!r} after it was over")
         if self._context.observe is not None:
             self._context.observe(Noted(trio.current_time(), self.job.index, what, details))
 
     def withdraw(self) -> None:
-        """Cut the job off, because the run is stopped, if it has made no request."""
+        """Cut the job off because the run is stopped, if it has made no request."""
         if self.count == self._made and not self._over:
             self.withdrawn = self._over = True
             self._timer.cut()
 
     def close(self) -> None:
-        """The job has its outcome. Its timer belongs to the next job now."""
+        """Note that the job has its outcome. Its timer belongs to the next job now."""
         self._over = True
         self._paused_at = None
 
@@ -375,20 +378,20 @@ class Calls(Generic[P]):
         raise PlanError(msg)
 
     def _request(self, lane: Lane, tokens: int, money: float) -> Call:
-        """Make a call; refuse amounts that cannot be right, or that can never be served."""
+        """Create a call; raise if its amounts are invalid or can never be served."""
         context = self._context
         call = Call(self.job.index, context.observe, context.budget, tokens, money)
         if tokens or money:
             if type(tokens) is not int or tokens < 0 or not 0 <= money < math.inf:
-                asked = f"job {self.job.index} asks for {tokens!r} tokens and {money!r} of money"
-                right = "a whole number and a finite amount of at least 0 is right"
-                raise PlanError(f"{asked}; {right}")
+                amounts = f"job {self.job.index} requests {tokens!r} tokens and {money!r} of money"
+                rule = "tokens must be a whole number and money finite, both at least 0"
+                raise PlanError(f"{amounts}; {rule}")
             lane.check(call)
         return call
 
     @property
     def _stopped_first(self) -> bool:
-        """Whether the run was stopped before the job has made a request; it is withdrawn then."""
+        """True if the run was stopped before the job has made a request; it is withdrawn then."""
         if self._context.stop.is_set():
             self.withdraw()
         return self.withdrawn
@@ -397,7 +400,7 @@ class Calls(Generic[P]):
         if self._over or now >= self._context.deadline:
             what = "it was over" if self._over else "the run's deadline"
             what = "the run's stop" if self.withdrawn else what
-            raise TooLateError(f"job {self.job.index} asked for a call after {what}")
+            raise TooLateError(f"job {self.job.index} requested a call after {what}")
 
     def _begin(self, lane: Lane, call: Call, now: float) -> None:
         if call.seen is None:
@@ -409,15 +412,15 @@ class Calls(Generic[P]):
         lane.begin(call, now)
 
     def _hear(self, lane: Lane, call: Call, result: Metered[Any]) -> None:
-        """Learn from a reply: of the server's limits, and of what the call used."""
+        """Learn from a reply: the server's limits, and what the call used."""
         if result.hint is not None:
-            lane.hear(result.hint)
+            lane.apply_hint(result.hint)
         tokens = call.tokens if result.tokens is None else result.tokens
         call.used = tokens, call.money if result.money is None else result.money
         call.is_told = result.tokens is not None
 
     def _learn_failure(self, lane: Lane, call: Call, failure: Exception) -> float | None:
-        """What a failure means; returns the instant before which the call is not made again, if it is."""
+        """Learn from a failure; return the instant before which the call is not retried, None if never."""
         before, self.failed = self.failed, call
         if not call.failures and self._made and before is not None:
             call.failures, call.is_exhausted = before.failures, before.is_exhausted
@@ -431,7 +434,7 @@ class Calls(Generic[P]):
         return again_at if again else None
 
     async def _wait(self, lane: Lane, call: Call, again_at: float | None, *, passes: bool) -> float:
-        """Wait for a start; after a failure rest until `again_at` first. Returns the instant."""
+        """Wait for a start; after a failure, rest until `again_at` first. Returns the instant."""
         context = self._context
         if lane.shared and self.count == self._made:
             context.first_requests[call] = self
@@ -448,7 +451,7 @@ class Calls(Generic[P]):
         raise late
 
     async def _rest(self, lane: Lane, call: Call, until: float) -> None:
-        """The back-off of a call, in which the job keeps no other one from starting."""
+        """Wait for the back-off of a call, in which the job keeps no other one from starting."""
         self._resting += 1
         if self._resting == 1:
             self._rested(1)

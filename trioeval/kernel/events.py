@@ -1,8 +1,8 @@
-"""What an observer of a run is told.
+"""The events that an observer of a run receives.
 
-An observer is a synchronous callable. It gets each record at the instant it describes (`at`, seconds on
-the Trio clock) and must return at once. Without an observer no record is made. An observer that raises is
-logged and not called again: watching a run can never break it.
+An observer is a synchronous callable. It gets each record at the instant it describes (`at`, seconds on the
+Trio clock) and must return at once. Without an observer no record is made. An observer that raises is logged
+and not called again: observing a run can never break it.
 """
 
 import enum
@@ -18,18 +18,18 @@ _log = logging.getLogger("trioeval.kernel")
 
 
 class Why(enum.Enum):
-    """What a call, or the next job of a lane, waits for."""
+    """The reason why a call, or the next job of a lane, waits."""
 
     GATE = "gate"
     """The serial gate: a serial job runs, or one waits until nothing else does."""
     WINDOW = "window"
     """The reorder window: too many outcomes wait for an earlier one."""
     TURN = "turn"
-    """Others of the same lane that stand before it in line."""
+    """Waiters before it in the queue of its lane."""
     PAUSED = "paused"
-    """Somebody paused the lane."""
+    """The lane was paused by a user."""
     BLOCKED = "blocked"
-    """The provider asked to wait, or said that nothing is left until its reset."""
+    """The provider asked to wait, or reported that nothing is left until its reset."""
     PACE = "pace"
     """The lane's rate of requests."""
     DELAY = "delay"
@@ -39,13 +39,13 @@ class Why(enum.Enum):
     SLOT = "slot"
     """A free slot of the lane."""
     BUDGET = "budget"
-    """What calls in flight have reserved and may give back."""
+    """Amounts that calls in flight have reserved and may give back."""
     CAP = "cap"
     """A free slot among those of all lanes together."""
-    QUOTA = "quota"
-    """A permit of whoever keeps a limit that others share."""
+    SHARED_LIMIT = "shared_limit"
+    """A permit of a shared limit."""
     BACKOFF = "backoff"
-    """The rest of a call that failed, before it is made again."""
+    """The back-off of a failed call before its retry."""
 
 
 @attrs.frozen
@@ -66,7 +66,8 @@ class Shortage:
     keys: tuple[str, ...] = ()
     """The limits that lack room."""
     until: float | None = None
-    """The instant of the next try on the Trio clock; None where it comes as soon as there is room."""
+    """The instant of the next attempt on the Trio clock; None if the permit follows as soon as there is room.
+    """
     message: str = ""
 
 
@@ -79,16 +80,16 @@ class Waiting:
     """None for a job on no lane."""
     why: Why
     until: float | None
-    """When the wait ends, where that is known."""
+    """The end of the wait, where it is known."""
     index: int | None
     """The job that waits; None for the lane's next job, which is not started yet."""
     shortage: Shortage | None = None
-    """What its permit waits for, where that is what it waits for."""
+    """Why its permit is not granted yet, if it waits for one."""
 
 
 @attrs.frozen
 class Reserving:
-    """A call asks for its permit."""
+    """A call requests its permit."""
 
     at: float
     index: int
@@ -97,7 +98,7 @@ class Reserving:
 
 @attrs.frozen
 class Noted:
-    """The body of a job says what it does."""
+    """The body of a job reports what it does."""
 
     at: float
     index: int
@@ -116,19 +117,19 @@ class CallStarted:
 
 @attrs.frozen
 class CallEnded:
-    """A call is over, in whatever way, and its slot is free."""
+    """A call is over, successful or not, and its slot is free."""
 
     at: float
     index: int
     lane: str
     error: Exception | None = None
-    """What it failed with; None if it succeeded or was cancelled."""
+    """The failure; None if it succeeded or was cancelled."""
     tokens: int = 0
-    """Tokens that it used as far as that is known, else what it had reserved; ≥ 0."""
+    """Tokens that it used as far as known, else the number reserved; ≥ 0."""
     money: float = 0.0
-    """Likewise what it cost, ≥ 0."""
+    """Cost as far as known, else the amount reserved; ≥ 0."""
     is_told: bool = True
-    """Whether that is what the call is known to have used, and not what it had reserved."""
+    """True if the amounts are known, not those reserved."""
 
 
 @attrs.frozen
@@ -139,14 +140,14 @@ class Throttled:
     index: int
     lane: str
     retry_after: float | None
-    """Seconds that it asked to wait."""
+    """Seconds that the provider asked to wait."""
     blocked_until: float
     """The instant before which nothing starts on the lane; -inf if it is not blocked."""
 
 
 @attrs.frozen
 class LimitChanged:
-    """A lane allows another number of calls in flight."""
+    """The number of calls that a lane allows in flight changed."""
 
     at: float
     lane: str
@@ -167,7 +168,7 @@ class LaneClosed:
 
 @attrs.frozen
 class Salvaged:
-    """Jobs that had failed by mishap are run again."""
+    """Jobs that had failed transiently are run again."""
 
     at: float
     indices: Sequence[int]
@@ -200,7 +201,7 @@ E = TypeVar("E")
 
 
 def guarded(observe: Callable[[E], None] | None) -> Callable[[E], None] | None:
-    """The same observer, dropped with a log record at its first exception; None stays None."""
+    """Return the same observer, dropped with a log record at its first exception; None stays None."""
     if observe is None:
         return None
     target: Callable[[E], None] | None = observe
@@ -211,7 +212,7 @@ def guarded(observe: Callable[[E], None] | None) -> Callable[[E], None] | None:
             return
         try:
             target(event)
-        except Exception:  # noqa: BLE001 - a stranger's callback must not reach the run
+        except Exception:  # noqa: BLE001 - an observer must not break the run
             target = None
             _log.exception("an observer raised and is not called again")
 

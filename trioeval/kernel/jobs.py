@@ -1,7 +1,7 @@
-"""What is to be done: jobs, and the plan that lists them.
+"""Jobs, and the plan that lists them.
 
-Pure data. A plan may be lazy: `jobs` is any sequence, so that a million pending jobs are a million
-integers inside the kernel and become objects only when they start.
+Pure data. A plan may be lazy: `jobs` is any sequence, so that a million pending jobs are a million integers
+inside the kernel and become objects only when they start.
 """
 
 import itertools
@@ -15,7 +15,7 @@ from trioeval.errors import PlanError
 
 P = TypeVar("P")
 Rank: TypeAlias = tuple[float, ...]
-"""Where a job stands among those of its lane that may start: lower ranks first, `()` before all others."""
+"""The rank of a job among those of its lane that may start: lower ranks first, `()` before all others."""
 
 
 def _positive(_job: object, field: "attrs.Attribute[float]", value: float) -> None:
@@ -29,15 +29,15 @@ class Job(Generic[P]):
     """One unit of work with one stable index and exactly one outcome."""
 
     index: int
-    """Its place in the plan and among the results, from 0."""
+    """Its position in the plan and among the results, from 0."""
     lane: str | None
     """The lane of its first call, which admits the job when it can serve it; None waits for no lane."""
     payload: P
-    """What the job's body needs; the kernel never looks at it."""
+    """The input of the job's body; the kernel never reads it."""
     timeout: float = attrs.field(default=math.inf, validator=_positive)
-    """Seconds of working time: calls in flight and the body's own work, no waiting.
+    """Seconds of working time: calls in flight and the body's own work, not waits.
 
-    A body that hides from cancellation, and returns after all, is done however late it is.
+    A body that shields itself from cancellation and returns after all is `Done`, however late.
     """
     key: Hashable = None
     """Jobs with equal keys run in index order, one at a time, while others run freely; None is no key."""
@@ -45,13 +45,13 @@ class Job(Generic[P]):
 
 @attrs.frozen
 class Edge:
-    """A job that another one waits for."""
+    """A dependency on another job."""
 
     on: int
-    """Its index."""
+    """The index of the job that is waited for."""
     when: Literal["success", "always"] = attrs.field(default="success")
-    """`success`: the other starts when it is `Done`, and is `Blocked` by any other outcome; `always`: the
-    other starts after any outcome."""
+    """`success`: the dependant starts when the job is `Done`, and is `Blocked` by any other outcome;
+    `always`: it starts after any outcome."""
 
     @when.validator
     def _check(self, _field: "attrs.Attribute[str]", value: str) -> None:
@@ -62,83 +62,82 @@ class Edge:
 
 @attrs.frozen
 class Freed:
-    """What an outcome sets free, and what it puts an end to; `ready` counts before `blocked`."""
+    """The jobs that an outcome releases and those that it blocks; `ready` is applied before `blocked`."""
 
     ready: Sequence[int] = ()
-    """Jobs that may start now; those that are set aside may be named again."""
+    """Jobs that may start now; jobs that are set aside may be named again."""
     blocked: Sequence[tuple[int, int]] = ()
-    """Jobs that never will, each with the job that blocks it.
+    """Jobs that never start, each with the job that blocks it.
 
-    Jobs that may start and have not, or are set aside, are withdrawn: they get their outcome now, `Blocked`,
-    or the failure that they were set aside with.
+    A job that may start and has not, or is set aside, is withdrawn: it gets its outcome now, `Blocked` or the
+    failure with which it was set aside.
     """
 
 
 class Readiness(Protocol):
-    """Which jobs may start when, and in which order, decided while the plan runs.
+    """The protocol by which a plan decides, while it runs, which jobs may start and in which order.
 
-    For plans whose dependencies are too many or too regular to be written down as edges. Each method is
-    called synchronously and should cost in proportion to what it returns. Serial jobs run before all
-    others whatever it says: it need not name them, and it is told of their outcomes. Subclasses start jobs
-    in index order and leave salvage to the run unless they say otherwise.
+    For plans whose dependencies are too many or too regular to be listed as edges. Each method is called
+    synchronously and should cost in proportion to what it returns. Serial jobs run before all others in any
+    case: a readiness need not name them, and is notified of their outcomes. By default jobs start in index
+    order and the run chooses the time of salvage rounds.
     """
 
     def begin(self) -> Iterable[int]:
-        """The jobs that may start at once; asked for first, and once."""
+        """Return the jobs that may start at once; called first, and once."""
         ...
 
     def over(self, index: int, *, done: bool) -> Freed:
-        """A job has its outcome; told of every job once, blocked ones among them.
+        """Note that a job has its outcome; called once for every job, including blocked ones.
 
-        A job is named once as ready, by `begin` or later, and once more each time that it was set aside. It
-        may be blocked as long as it has no outcome and is not under way.
+        A job is named as ready once, by `begin` or later, and once more each time that it was set aside. It
+        may be blocked as long as it has no outcome and is not running.
         """
         ...
 
     def rank(self, index: int) -> Rank:  # noqa: ARG002 - the same for all
-        """Where a job stands on its lane: of those that may start the lowest (rank, index) does so first.
+        """Return the job's rank on its lane: of the jobs that may start, the lowest (rank, index) is first.
 
-        Asked each time that the job comes to be one of them; what it says then stays.
+        Called each time that the job becomes ready; the rank then stays fixed.
         """
         return ()
 
     def aside(self, index: int) -> Freed | None:  # noqa: ARG002 - the same for all
-        """A job failed by mishap, and has a salvage round left: who says when that comes.
+        """Note that a job failed transiently and has a salvage round left; choose the time of the round.
 
         Returns:
-            None leaves it to the run: when nothing else of it can go on. What may start now says that this
-            readiness will name the job as ready when its round has come, now or in a later answer.
-            Serial jobs are not asked about: their round comes before the next of them.
+            None leaves the time to the run: when no other job can continue. Otherwise the jobs that may start
+            now; this readiness will name the job as ready at the time of its round, in this or a later
+            return value. Not called for serial jobs: their round comes before the next serial job.
         """
         return None
 
 
 @attrs.frozen
 class Plan(Generic[P]):
-    """Everything that one run does.
+    """All work of one run.
 
-    `Plan.of` makes one from jobs at hand. A lazy plan names its lanes and serial jobs itself, because
+    `Plan.of` builds one from existing jobs. A lazy plan declares its lanes and serial jobs itself, because
     the kernel does not walk through a million jobs to find them.
     """
 
     jobs: Sequence[Job[P]]
-    """`jobs[i].index == i`. Looked up once or twice a job, in no fixed order."""
+    """`jobs[i].index == i`. Each job is looked up once or twice, in no fixed order."""
     lanes: Collection[str | None]
-    """The names of the lanes on which its jobs start; with None if `jobs` holds some on no lane."""
+    """The names of the lanes on which its jobs start; includes None if some jobs are on no lane."""
     serial_indices: Sequence[int] = ()
     """Jobs that run alone over all lanes, before the others; ascending."""
     serial: bool = False
     """Every job runs alone, in index order; other runs on the same lanes wait for the last of them."""
     edges: Mapping[int, Sequence[Edge]] = attrs.field(factory=dict)
-    """What each job depends on; jobs without dependencies need not appear."""
+    """The dependencies of each job; jobs without dependencies may be left out."""
     readiness: Callable[[], Readiness] | None = None
-    """Makes what decides, in place of edges, which jobs may start; None lets all of them."""
+    """Makes the object that decides, instead of edges, which jobs may start; None lets all of them start."""
     needs_no_lane: Callable[[Job[P]], bool] | None = None
-    """Whether a job needs no call of its lane by now: its reply is known.
+    """True if a job no longer needs a call on its lane, because its reply is known.
 
-    Called when the job becomes the next of its lane, which it then leaves: it is a job on no lane, and
-    starts whatever the lane waits for. Must return at once; an exception means no. None leaves every job
-    where it is.
+    Called when the job becomes the next of its lane. If true, the job leaves the lane and starts without
+    waiting for it. Must return at once; an exception counts as false. None leaves every job on its lane.
     """
 
     @classmethod
@@ -150,16 +149,16 @@ class Plan(Generic[P]):
         serial: bool = False,
         edges: Mapping[int, Iterable[int | Edge]] | None = None,
     ) -> "Plan[P]":
-        """A plan of jobs that exist already.
+        """Return a plan of existing jobs.
 
         Args:
             jobs: In the order of their indices.
             serial_indices: Jobs that run alone, before the others.
-            serial: Whether all of them do.
-            edges: What each job depends on; a bare index is a dependency on its success.
+            serial: Whether all jobs run alone.
+            edges: The dependencies of each job; a bare index is a dependency on its success.
 
         Raises:
-            PlanError: The indices are not 0, 1, 2, …, or a serial index or an edge names no job.
+            PlanError: The indices are not 0, 1, 2, …, or a serial index or an edge is not the index of a job.
         """
         listed = tuple(jobs)
         alone = tuple(sorted(set(serial_indices)))
@@ -179,10 +178,10 @@ class Plan(Generic[P]):
         return range(len(self.jobs)) if self.serial else self.serial_indices
 
     def check_serial_indices(self) -> None:
-        """Refuse serial indices that name no job or are not ascending.
+        """Raise if a serial index is not the index of a job, or if the indices are not ascending.
 
         Raises:
-            PlanError: With the indices that are wrong.
+            PlanError: With the wrong indices.
         """
         size = len(self.jobs)
         pairs = itertools.pairwise((-1, *self.serial_indices))
@@ -192,16 +191,16 @@ class Plan(Generic[P]):
             raise PlanError(msg)
 
     def job(self, index: int) -> Job[P]:
-        """The job at `index`.
+        """Return the job at `index`.
 
         Raises:
-            PlanError: The sequence cannot give it, holds a job with another index there, or the job's
-                lane is not declared.
+            PlanError: The sequence raises, holds a job with another index there, or the job's lane is not
+                declared.
         """
         try:
             job = self.jobs[index]
         except Exception as error:
-            msg = f"the plan cannot give its job {index}: {type(error).__name__}: {error}"
+            msg = f"the plan cannot return job {index}: {type(error).__name__}: {error}"
             raise PlanError(msg) from error
         if job.index != index:
             msg = (
@@ -216,13 +215,13 @@ class Plan(Generic[P]):
             raise PlanError(msg)
         return job
 
-    def looked_at(self, job: Job[P]) -> Job[P]:
-        """The next job of a lane; on no lane if it needs none."""
+    def inspected(self, job: Job[P]) -> Job[P]:
+        """Return the next job of a lane; without a lane if it needs none."""
         if self.needs_no_lane is None or job.lane is None:
             return job
         try:
             is_known = self.needs_no_lane(job)
-        except Exception:  # noqa: BLE001 - whatever is wrong with the job its body will find too
+        except Exception:  # noqa: BLE001 - the body will meet the same problem and report it
             return job
         return attrs.evolve(job, lane=None) if is_known else job
 

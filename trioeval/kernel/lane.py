@@ -1,21 +1,21 @@
-"""Everything that limits one provider key: slots, rates, and an orderly line.
+"""Everything that limits one provider key: slots, rates, and a first-in, first-out queue.
 
-A call starts on a lane at the first instant at which all of this holds together: it stands first in line,
+A call starts on a lane at the first instant at which all of this holds together: it is first in the queue,
 the lane is neither paused nor closed, nothing blocks it, the paces of requests and tokens are open, and a
 slot is free (with a budget, a cap over all lanes or permits, those too). All of it is taken in one
 synchronous step, so
 
-* a slot is never held while something else is waited for (SLOT), and calls start in the order of the line,
+* a slot is never held while something else is waited for (SLOT), and calls start in the order of the queue,
 * a waiter that is cancelled has taken nothing and leaves no hole in the pace (PACE).
 
-What may start when is decided in `rates.throttle`; here are only the slots, the line, and the waking.
-Where nobody stands in line the start costs no trip through the scheduler.
+`rates.throttle` decides what may start when; this module holds the slots, the queue, and the wake-ups. With
+an empty queue the start costs no trip through the scheduler.
 
-**New jobs.** A lane does not only serve calls, it also admits jobs: the next job of a run may begin when
-its first call could start at once (`wait_ready`). Admission takes nothing, because the body may do
-something else first. So that the call really starts in the same step, and no call in line comes between,
-the job is the lane's *admitted* one until anyone else touches the lane: a job that goes to its first call
-without a pause finds the slot it was admitted for, one that pauses waits in the queue like all others.
+**New jobs.** A lane not only serves calls but also admits jobs: the next job of a run may start when its
+first call could start at once (`wait_ready`). Admission takes nothing, because the body may do something else
+first. To make the call really start in the same step, before the calls in the queue, the job is the lane's
+*admitted* one until anything else uses the lane: a job that proceeds to its first call without a checkpoint
+finds the slot it was admitted for, and one that pauses waits in the queue like all others.
 """
 
 import math
@@ -45,9 +45,9 @@ from trioeval.rates import BreakerState, Follower, RateHint, Throttle
 
 @attrs.define(eq=False, repr=False)
 class Lane:
-    """One lane; made by `Lanes`, not by users.
+    """One lane; created by `Lanes`, not by users.
 
-    Users read `statistics()`, set `width`, and call `retune`, `pause` and `resume`.
+    Users read `statistics()`, set `max_concurrency`, and call `retune`, `pause` and `resume`.
     """
 
     spec: LaneSpec
@@ -55,32 +55,32 @@ class Lane:
     _cap: Cap | None
     _permits: Permits | None
     followers: list[Follower] = attrs.field(factory=list)
-    """The crews of the runs that start jobs here."""
+    """The workers of the runs that start jobs here."""
     throttle: Throttle = attrs.field(init=False)
-    """What the lane has learned."""
+    """The state of rates and limits."""
     in_flight: int = attrs.field(init=False, default=0)
-    """Calls that hold a slot. Counted: to ask the limiter costs more than to take a slot of it."""
+    """Calls that hold a slot. Counted here: reading the limiter costs more than taking a slot of it."""
     _slots: int = attrs.field(init=False)
     _limiter: trio.CapacityLimiter = attrs.field(init=False)
     _queue: WaitQueue = attrs.field(init=False)
     _resting: int = 0
     """Calls in their back-off."""
     _was_closed: trio.Event = attrs.field(factory=trio.Event)
-    """Set when it is closed; another one when it is opened again."""
+    """Set when the lane is closed; replaced when it is opened again."""
     admitted: object | None = None
-    """The job whose first call passes the queue, until anyone else touches the lane."""
+    """The job whose first call passes the queue, until anything else uses the lane."""
     shared: bool = attrs.field(init=False)
-    """Whether calls need permits."""
+    """True if calls need permits."""
     _alone: bool = attrs.field(init=False)
-    """Whether calls need nothing but the lane and what pays for them."""
+    """True if calls need only the lane and, possibly, a budget."""
     _paused: bool = False
     _started: int = 0
     served: int = 0
     """Calls that succeeded."""
     refused: int = 0
-    """Calls that were refused because there were too many."""
+    """Calls that the provider refused because there were too many."""
     retried: int = 0
-    """Calls that are made again."""
+    """Number of retries."""
 
     def __attrs_post_init__(self) -> None:
         self.throttle = self.spec.make_throttle()
@@ -92,43 +92,43 @@ class Lane:
 
     def __repr__(self) -> str:
         busy = f"{self.in_flight} of {self.throttle.allowed} in flight"
-        said = [busy, f"{len(self._queue.waiters)} in line"]
+        said = [busy, f"{len(self._queue.waiters)} queued"]
         said += ["paused"] if self._paused else []
         state = self.throttle.state
         said += [] if state is BreakerState.CLOSED else [f"breaker {state.value}"]
         return f"<Lane {self.spec.name!r}: {', '.join(said)}>"
 
     @property
-    def width(self) -> int:
-        """Calls that may be in flight at most; may be set at any time, ≥ 1."""
-        return self.throttle.limit.width
+    def max_concurrency(self) -> int:
+        """The most calls that may be in flight; may be set at any time, ≥ 1."""
+        return self.throttle.limit.max_concurrency
 
-    @width.setter
-    def width(self, width: int) -> None:
-        attrs.evolve(self.spec, width=width)  # refuses what no lane could have
-        self.throttle.retune(width)
+    @max_concurrency.setter
+    def max_concurrency(self, max_concurrency: int) -> None:
+        attrs.evolve(self.spec, max_concurrency=max_concurrency)  # raises if out of range
+        self.throttle.retune(max_concurrency)
         self._apply_limit()
 
     def retune(self, *, rpm: float | None = None, tpm: float | None = None) -> None:
-        """Keep to other rates from now on, inside of `trio.run`; what was started before still counts.
+        """Change the rates from now on, inside of `trio.run`; earlier starts still count.
 
         Args:
-            rpm: Requests per minute, > 0 and finite; None leaves them.
-            tpm: Likewise tokens.
+            rpm: Requests per minute, > 0 and finite; None leaves the rate unchanged.
+            tpm: Tokens per minute, > 0 and finite; None leaves the rate unchanged.
 
         Raises:
-            PlanError: A rate is out of its range, or the lane has no rate of tokens.
+            PlanError: A rate is out of range, or the lane was configured without a rate of tokens.
         """
-        attrs.evolve(self.spec, rpm=rpm, tpm=tpm)  # refuses what no lane could have
+        attrs.evolve(self.spec, rpm=rpm, tpm=tpm)  # raises if out of range
         if tpm is not None and self.spec.tpm is None:
-            # Calls under way have reserved nothing of it.
-            msg = f"lane {self.spec.name!r}: has no rate of tokens that could be changed, got tpm={tpm!r}"
+            # Running calls have reserved no tokens of it.
+            msg = f"lane {self.spec.name!r}: tpm cannot be changed on a lane without one, got tpm={tpm!r}"
             raise PlanError(msg)
         self.throttle.repace(trio.current_time(), rpm, tpm)
         self._news()
 
     def pause(self) -> None:
-        """Start nothing until `resume`; what is in flight goes on."""
+        """Start nothing until `resume`; calls in flight continue."""
         self._paused = True
         self._apply_limit()
 
@@ -142,25 +142,25 @@ class Lane:
 
     @property
     def slot_free(self) -> bool:
-        """Whether one more call could be in flight."""
+        """True if one more call could be in flight."""
         return self.in_flight < self._slots
 
     @property
     def in_line(self) -> bool:
-        """Whether somebody stands in line."""
+        """True if the queue has waiters."""
         return bool(self._queue.waiters)
 
     @property
     def closed(self) -> str | None:
-        """Why the lane serves no more calls; None if it does."""
+        """The reason why the lane serves no more calls; None if it does."""
         return self.throttle.breaker.reason
 
     def ready(self, now: float, *, first: bool = False) -> bool:
-        """Whether a newcomer could start at `now` without passing anybody in line, or as the first in it."""
+        """Return whether a newcomer could start at `now` without passing a waiter, or as the first waiter."""
         return (first or not self._queue.waiters) and self._obstacle(now) is None
 
     def check(self, call: CallRequest) -> None:
-        """Refuse at once a call that can never be served.
+        """Raise if a call can never be served.
 
         Raises:
             CallError: It needs more than a minute's tokens, and the lane does not serve such calls.
@@ -168,16 +168,16 @@ class Lane:
         """
         pace = None if self.spec.oversize == "alone" else self.throttle.tokens
         if pace is not None and not pace.fits(call.tokens):
-            allowed = f"lane {self.spec.name!r} allows {pace.largest:g} a minute"
+            allowed = f"lane {self.spec.name!r} allows {pace.largest:g} per minute"
             raise CallError(Fault.REFUSED, f"the call needs {call.tokens} tokens; {allowed}")
         call.check_budget()
 
     def start_nowait(self, call: CallRequest, job: object, now: float) -> bool:
-        """Start a call of `job`, if it may start at `now`.
+        """Start a call of `job` if it may start at `now`; return whether it did.
 
         Raises:
             BudgetError: The call needs more than its budget has left.
-            QuotaError: Its permit can never be had.
+            LimitError: A permit for it can never be granted.
         """
         is_admitted, self.admitted = self.admitted is job, None
         if self._queue.waiters and not is_admitted:
@@ -190,12 +190,12 @@ class Lane:
             self.in_flight += 1
             self._started += 1
             if not self.throttle.calm:
-                self.throttle.limit.begun(self.in_flight)
+                self.throttle.limit.started(self.in_flight)
             return True
         obstacle = self._try_start(call, now, at_once=True, is_admitted=is_admitted)
         if obstacle is None and self._permits is not None and call.observe is not None:
             call.observe(Reserving(now, call.index, self.spec.name))
-        if is_admitted and self._cap is not None and obstacle == (Why.QUOTA, math.inf):
+        if is_admitted and self._cap is not None and obstacle == (Why.SHARED_LIMIT, math.inf):
             self._cap.join(self._queue, again=True)  # the caller joins the queue in this very step
         return obstacle is None
 
@@ -205,15 +205,15 @@ class Lane:
         """Wait for the queue, the rates and a slot, and take them. A checkpoint. Returns the instant.
 
         Args:
-            call: What is to start.
-            refuse: Asked at the instant of the start; raises if it is too late for the call, which has
-                then taken nothing.
-            passes: Whether the call is made again, and stands before what is new.
+            call: The call to start.
+            refuse: Called at the instant of the start; raises if it is too late for the call, which has then
+                taken nothing.
+            passes: Whether the call is a retry, which goes before new calls.
 
         Raises:
             LaneClosedError: The lane serves no more calls.
             BudgetError: The call needs more than its budget has left.
-            QuotaError: Its permit can never be had, or nobody can be asked for it.
+            LimitError: A permit for it can never be granted, or the limits are unreachable.
         """
 
         def start(now: float) -> Obstacle | None:
@@ -234,7 +234,7 @@ class Lane:
         await self._queue.wait(self._look, observe)
 
     async def rest(self, call: CallRequest, until: float) -> None:
-        """The back-off of a failed call, cut short when the lane is closed. A checkpoint."""
+        """Wait for the end of a call's back-off, or until the lane is closed. A checkpoint."""
         now = trio.current_time()
         if call.observe is not None:
             call.observe(Waiting(now, self.spec.name, Why.BACKOFF, until, call.index))
@@ -248,18 +248,18 @@ class Lane:
         self.retried += self.closed is None
 
     def begin(self, call: CallRequest, now: float) -> None:
-        """A call that has taken everything that it needs is in flight."""
+        """Note that a call, which has taken everything that it needs, is in flight."""
         call.mark, call.started_at = self.throttle.mark, now
         call.used, call.is_told = None, False
         if call.observe is not None:
             call.observe(CallStarted(now, call.index, self.spec.name))
 
     def end(self, call: CallRequest, failure: Exception | None) -> None:
-        """Take back what a call that is over does not need."""
-        if call.used is None:  # given up in flight: it may have been paid for
+        """Release what a call that is over does not need any more."""
+        if call.used is None:  # cancelled in flight: the provider may still charge for it
             call.used = call.tokens, call.money
             with self._reporting(call) as now:
-                self.throttle.unanswered(now)
+                self.throttle.cancelled_in_flight(now)
                 if self.closed is not None:
                     self._apply_limit()
         if not self.throttle.calm:
@@ -276,20 +276,20 @@ class Lane:
             call.observe(CallEnded(now, call.index, name, failure, *call.used, call.is_told))
 
     def succeeded(self, call: CallRequest, *, retried: bool) -> None:
-        """Learn from a call that was served."""
+        """Learn from a call that succeeded."""
         self.served += 1
         if not self.throttle.calm:
             with self._reporting(call) as now:
                 self.throttle.succeeded(now - call.started_at, call.mark, retried=retried)
                 self._apply_limit()
 
-    def hear(self, hint: RateHint) -> None:
-        """Learn what a reply says is left of the server's limits."""
-        self.throttle.hear(trio.current_time(), hint)
+    def apply_hint(self, hint: RateHint) -> None:
+        """Learn from the server's limits that a reply reports."""
+        self.throttle.apply_hint(trio.current_time(), hint)
         self._queue.notify()
 
     def failed(self, call: CallRequest, error: CallError) -> float | None:
-        """Learn from a failed call, as `Throttle.failed` says."""
+        """Learn from a failed call; return the instant of the next attempt, as `Throttle.failed` does."""
         is_refusal = error.fault is Fault.RATE_LIMITED
         self.refused += is_refusal
         with self._reporting(call) as now:
@@ -310,7 +310,7 @@ class Lane:
 
     @contextmanager
     def _reporting(self, call: CallRequest) -> Iterator[float]:
-        """Put around what is learned at the present instant from a call: reports what changes by it."""
+        """Report to the observer of a call the changes of the lane that the body of the context causes."""
         now, before, was_open = trio.current_time(), self.throttle.limits, self.closed is None
         yield now
         if call.observe is not None:
@@ -320,11 +320,11 @@ class Lane:
                 call.observe(LimitChanged(now, self.spec.name, *self.throttle.limits))
 
     def statistics(self) -> LaneStatistics:
-        """A snapshot. Not a checkpoint."""
+        """Return a snapshot. Not a checkpoint."""
         throttle = self.throttle
         return LaneStatistics(
             name=self.spec.name,
-            width=self.width,
+            max_concurrency=self.max_concurrency,
             limit=0 if self._paused else throttle.allowed,
             in_flight=self.in_flight,
             waiting=len(self._queue.waiters),
@@ -345,14 +345,14 @@ class Lane:
         )
 
     def _look(self, now: float) -> Obstacle | None:
-        """What the first in line finds at `now`, if it wants to take nothing."""
+        """Return the obstacle for the first waiter at `now` if it wants to take nothing."""
         self.admitted = None
         return self._obstacle(now)
 
     def _obstacle(self, now: float, *, is_admitted: bool = False) -> Obstacle | None:
-        """What is in the way of a start at `now`, but for the line and the budget.
+        """Return the obstacle to a start at `now`, apart from the queue and the budget.
 
-        An admitted job has waited its turn for the cap, up to this very step.
+        An admitted job has waited its turn for the cap, up to this step.
         """
         throttle = self.throttle
         if self._paused:
@@ -376,9 +376,9 @@ class Lane:
         at_once: bool = False,
         is_admitted: bool = False,
     ) -> Obstacle | None:
-        """Take everything that `call` needs; or nothing, and return what is in the way.
+        """Take everything that `call` needs; or nothing, and return the obstacle.
 
-        With `at_once`, take a permit too if it can be had in this very step.
+        With `at_once`, also take a permit if one is available in this step.
         """
         obstacle = self._obstacle(now, is_admitted=is_admitted)
         if obstacle is not None:
@@ -389,7 +389,7 @@ class Lane:
             if at_once:
                 call.permit = self._permits.take_nowait(call.index, call.tokens, call.money)
             if call.permit is None:
-                return Why.QUOTA, math.inf
+                return Why.SHARED_LIMIT, math.inf
         if call.budget is not None:
             call.hold = call.budget.reserve(tokens=call.tokens, money=call.money)
         self._limiter.acquire_on_behalf_of_nowait(call)
@@ -400,11 +400,11 @@ class Lane:
         throttle = self.throttle
         call.reservation = None if throttle.free else throttle.take(now, call.tokens)
         self._started += 1
-        throttle.limit.begun(self.in_flight)
+        throttle.limit.started(self.in_flight)
         return None
 
     def _apply_limit(self) -> None:
-        """Make the slots follow what was decided, and wake whoever that concerns."""
+        """Set the number of slots to the current limit, and wake the waiters and workers."""
         if self.closed is not None:
             self._queue.dismiss()
             self._was_closed.set()
@@ -420,7 +420,7 @@ class Lane:
 
 
 def _pacer(throttle: Throttle, open_at: float, now: float) -> Why:
-    """What it is that lets nothing start at `now`, but only at `open_at`."""
+    """Return the reason why nothing may start at `now`, but only at `open_at`."""
     if open_at == throttle.blocked_until:
         return Why.BLOCKED
     if open_at == throttle.pace.next_gap_at > throttle.rated_until(now):

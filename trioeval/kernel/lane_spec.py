@@ -1,4 +1,4 @@
-"""What a lane allows, and what it says of itself."""
+"""The configuration of a lane, and a snapshot of its state."""
 
 import math
 from collections.abc import Callable
@@ -13,9 +13,9 @@ from trioeval.rates import (
     Backoff,
     Breaker,
     BreakerState,
-    Delivery,
     GradientLimit,
     Limit,
+    MeasuredRate,
     Pace,
     Throttle,
     TokenPace,
@@ -25,11 +25,11 @@ Adaptive: TypeAlias = Literal["aimd", "latency", "off"]
 Oversize: TypeAlias = Literal["alone", "refuse"]
 
 Rng: TypeAlias = Callable[[], float]
-"""Gives a number from 0 to 1, like `random.random`."""
+"""Returns a number from 0 to 1, like `random.random`."""
 
 
 def _must_be(right: str, holds: Callable[[Any], bool]) -> Callable[["LaneSpec", Any, Any], None]:
-    """A validator of values that are None, where that is the default, or such that `holds`."""
+    """Return a validator that accepts values for which `holds` is true, and None if that is the default."""
 
     def check(spec: "LaneSpec", field: "attrs.Attribute[Any]", value: object) -> None:
         if not (value is None and field.default is None) and not holds(value):
@@ -47,13 +47,13 @@ def _is_whole(least: int) -> Callable[["LaneSpec", Any, Any], None]:
 _IS_RATE = _must_be("more than 0 and finite", lambda value: 0 < value < math.inf)
 _IS_GAP = _must_be("at least 0 seconds and finite", lambda value: 0 <= value < math.inf)
 _IS_SPAN = _must_be("more than 0 seconds", lambda value: value > 0)
-# A server that refuses at once would be asked again in the same instant, for ever.
+# Without a delay the server, which refuses at once, would be called again at the same instant, for ever.
 _RESTS = _must_be("a back-off whose base is more than 0 seconds", lambda value: value.base > 0)
 
 
 @attrs.frozen
 class LaneSpec:
-    """What a lane allows.
+    """The configuration of a lane.
 
     Raises:
         PlanError: A value is out of its range.
@@ -64,7 +64,7 @@ class LaneSpec:
     """
 
     name: str = attrs.field(validator=_must_be("a text that is not empty", bool))
-    width: int = attrs.field(validator=_is_whole(1), default=4)
+    max_concurrency: int = attrs.field(validator=_is_whole(1), default=4)
     """Calls in flight at once, ≥ 1; the adaptive limit moves between 1 and this."""
     rpm: float | None = attrs.field(validator=_IS_RATE, default=None, kw_only=True)
     """Requests per minute, > 0 and finite; None sets no rate."""
@@ -83,17 +83,17 @@ class LaneSpec:
     )
     """How the limit moves: by refusals (`aimd`), by latency as well (`latency`), or not at all (`off`)."""
     slow_start: bool = attrs.field(default=False, kw_only=True)
-    """Whether the limit begins at 1 and doubles while all goes well; for `aimd`."""
+    """True if the limit starts at 1 and doubles until the first trouble; for `aimd`."""
     retries: int = attrs.field(validator=_is_whole(0), default=3, kw_only=True)
-    """How often a call that failed by mishap is made again, ≥ 0."""
+    """Attempts after the first for a call with transient failures, ≥ 0."""
     max_retries: int | None = attrs.field(validator=_is_whole(0), default=None, kw_only=True)
-    """How often a call is made again for whatever reason, ≥ 0; None leaves refusals to the patience."""
+    """Attempts after the first for any reason, ≥ 0; None bounds refused calls by `patience` only."""
     backoff: Backoff = attrs.field(default=Backoff(), kw_only=True)
-    """How long a call waits that failed by mishap."""
+    """The delays before a call that failed transiently is called again."""
     busy_backoff: Backoff = attrs.field(validator=_RESTS, default=Backoff(base=0.5), kw_only=True)
-    """How long a call waits that was refused because there were too many, and not told how long."""
+    """The delays after a refusal (too many requests) without a retry-after hint."""
     patience: float = attrs.field(validator=_IS_SPAN, default=300.0, kw_only=True)
-    """Seconds of trouble without one success after which the lane is closed, > 0."""
+    """Seconds of failures without one success after which the lane is closed, > 0."""
     breaker_threshold: int = attrs.field(validator=_is_whole(1), default=3, kw_only=True)
     """Fatal refusals in a row after which the lane is closed, ≥ 1."""
     oversize: Oversize = attrs.field(
@@ -101,10 +101,10 @@ class LaneSpec:
         default="alone",
         kw_only=True,
     )
-    """How to treat a call of more tokens than a minute's: it starts alone, or is refused."""
+    """How to treat a call that exceeds a minute's tokens: start it alone, or refuse it."""
 
     def make_throttle(self) -> Throttle:
-        """Make a throttle that has learned nothing yet."""
+        """Return a throttle in its initial state."""
         return Throttle(
             limit=self._make_limit(),
             pace=Pace.per_minute(self.rpm, burst=self.burst, min_gap=self.min_gap),
@@ -114,17 +114,17 @@ class LaneSpec:
             breaker=Breaker(self.breaker_threshold, self.patience),
             backoff=self.backoff,
             busy_backoff=self.busy_backoff,
-            delivery=None if self.adaptive == "off" else Delivery(),
+            measured_rate=None if self.adaptive == "off" else MeasuredRate(),
         )
 
     def _make_limit(self) -> Limit:
         match self.adaptive:
             case "aimd":
-                return AimdLimit(self.width, self.slow_start)
+                return AimdLimit(self.max_concurrency, self.slow_start)
             case "latency":
-                return GradientLimit(self.width)
+                return GradientLimit(self.max_concurrency)
             case "off":
-                return Limit(self.width)
+                return Limit(self.max_concurrency)
             case other:
                 assert_never(other)
 
@@ -134,33 +134,33 @@ class LaneStatistics:
     """A snapshot of a lane; later changes do not appear in it."""
 
     name: str
-    width: int
+    max_concurrency: int
     limit: int
-    """Calls that may be in flight now, ≤ `width`; 0 while the lane is paused or closed."""
+    """Calls that may be in flight now, ≤ `max_concurrency`; 0 while the lane is paused or closed."""
     in_flight: int
     waiting: int
-    """Calls, and next jobs of runs, that stand in line."""
+    """Calls, and next jobs of runs, in the queue."""
     resting: int
-    """Failed calls whose back-off is not over."""
+    """Failed calls that wait for the end of their back-off."""
     why: Why | None
-    """What the first in line waits for; None if nobody stands there."""
+    """The reason why the first waiter in the queue waits; None if the queue is empty."""
     next_start_at: float
-    """The instant before which pace or block allow no start; -inf if the lane is open."""
+    """The instant before which the pace or a block allows no start; -inf if the lane is open."""
     blocked_until: float
     state: BreakerState
     paused: bool
     reason: str | None
-    """Why the lane is closed."""
+    """The reason why the lane is closed; None if it is open."""
     started: int
-    """Requests so far, retries among them."""
+    """Requests so far, including retries."""
     succeeded: int
     refused: int
-    """Requests that were refused because there were too many."""
+    """Requests that the provider refused because there were too many."""
     retried: int
-    """Requests that were made again."""
+    """Requests that were retries."""
     cuts: int
-    """How often the adaptive limit was cut."""
+    """Number of cuts of the adaptive limit."""
     rpm: float | None
-    """Requests per minute that the lane allows itself; None sets no rate."""
+    """Requests per minute that the lane allows; None sets no rate."""
     tpm: float | None
-    """Likewise tokens."""
+    """Tokens per minute that the lane allows; None sets no rate."""

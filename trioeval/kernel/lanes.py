@@ -1,4 +1,4 @@
-"""The lanes that runs share."""
+"""The lanes that runs share, and their serial gate."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
@@ -23,7 +23,7 @@ from trioeval.kernel.wait_queue import Cap
 
 @attrs.define(eq=False)
 class Gate:
-    """One per `Lanes`; jobs of every run on those lanes pass through it."""
+    """The serial gate of one `Lanes`; jobs of every run on those lanes pass through it."""
 
     _parallel: int = 0
     _serial: int = 0
@@ -34,12 +34,12 @@ class Gate:
 
     @property
     def open(self) -> bool:
-        """Whether a parallel job may enter now."""
+        """True if a parallel job may enter now."""
         return not self._serial
 
     @property
     def idle(self) -> bool:
-        """Whether nothing runs and nobody waits to run alone."""
+        """True if no job runs and none waits to run alone."""
         return self.open and not self._parallel
 
     async def wait_open(self) -> None:
@@ -48,17 +48,17 @@ class Gate:
             await self._closed_out.park()
 
     def enter(self) -> None:
-        """Let one parallel job in; call it only while `open`."""
+        """Let one parallel job enter; call it only while `open`."""
         self._parallel += 1
 
     def leave(self) -> None:
-        """One parallel job is over."""
+        """Count the end of one parallel job."""
         self._parallel -= 1
         if not self._parallel:
             self._drained.unpark()
 
     async def enter_serial(self) -> None:
-        """Wait until nothing runs, and keep everything else out. Order of arrival; a checkpoint."""
+        """Wait until nothing runs, and keep all other jobs out. First come, first served; a checkpoint."""
         with ExitStack() as undo:
             self._serial += 1
             undo.callback(self._one_serial_less)
@@ -69,7 +69,7 @@ class Gate:
             undo.pop_all()
 
     def leave_serial(self) -> None:
-        """The serial job is over. Called by the task that entered."""
+        """End a serial job. Called by the task that entered."""
         self._serial_turn.release()
         self._one_serial_less()
 
@@ -83,10 +83,10 @@ _GOLDEN = 0.6180339887498949
 
 
 def spread_evenly() -> Rng:
-    """Numbers from 0 to 1 that never come close to their predecessors, the same in every run.
+    """Return a generator of numbers from 0 to 1 with well-spread neighbours, the same in every run.
 
-    The multiples of the golden ratio modulo 1 (Weyl's sequence): for back-offs of one program they spread
-    better than chance. Programs that share a provider should each pass a generator of their own.
+    The multiples of the golden ratio modulo 1 (Weyl's sequence): they spread the back-offs of one program
+    better than chance. Programs that share a provider should each pass their own generator.
     """
     last = 0.0
 
@@ -99,24 +99,24 @@ def spread_evenly() -> Rng:
 
 
 class Lanes(Mapping[str, Lane]):
-    """The lanes that runs share. Made by the caller, inside or outside of `trio.run`, used in one.
+    """The lanes that runs share. Created by the caller, inside or outside of `trio.run`; used in one.
 
     Args:
-        specs: One description a lane; the names are different.
-        rng: Gives numbers from 0 to 1 for back-offs, like `random.Random().random`; an evenly spread
-            sequence, the same in every run, if None.
-        cap: Calls in flight on all lanes together, ≥ 1; None sets no bound. With one, lanes are no
-            longer independent of each other.
-        permits: Where the calls of a lane get their permits, by its name; those of other lanes need none.
+        specs: One configuration per lane; names must be different.
+        rng: Returns numbers from 0 to 1 for back-offs, like `random.Random().random`; None uses an evenly
+            spread sequence, the same in every run.
+        cap: Calls in flight on all lanes together, ≥ 1; None sets no bound. With a cap, lanes are no longer
+            independent of each other.
+        permits: The source of permits for the calls of a lane, by lane name; other lanes need none.
 
     Raises:
-        PlanError: Two lanes have one name, permits are of no lane, or the cap is out of its range.
+        PlanError: Two lanes have the same name, permits name an unknown lane, or the cap is out of range.
 
     Example:
-        >>> lanes = Lanes([LaneSpec("fast", width=8), LaneSpec("slow", rpm=60)])
-        >>> lanes["fast"].width = 4  # at any time, also while runs go on
+        >>> lanes = Lanes([LaneSpec("fast", max_concurrency=8), LaneSpec("slow", rpm=60)])
+        >>> lanes["fast"].max_concurrency = 4  # at any time, also during runs
         >>> lanes["fast"]
-        <Lane 'fast': 0 of 4 in flight, 0 in line>
+        <Lane 'fast': 0 of 4 in flight, 0 queued>
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class Lanes(Mapping[str, Lane]):
         """Passed by the jobs of every run on these lanes."""
         self.cap = None if cap is None else Cap(cap)
         self.by_name: dict[str, Lane] = {}
-        """The same lanes as a plain dict, for who looks them up for every call."""
+        """The same lanes as a plain dict, for look-ups at every call."""
         draw = spread_evenly() if rng is None else rng
         permits = {} if permits is None else permits
         for spec in specs:
@@ -140,7 +140,7 @@ class Lanes(Mapping[str, Lane]):
                 raise PlanError(msg)
             self.by_name[spec.name] = Lane(spec, draw, self.cap, permits.get(spec.name))
         if unknown := sorted(set(permits) - set(self.by_name)):
-            msg = f"there are permits for {unknown}; the lanes are {sorted(self.by_name)}"
+            msg = f"permits are given for unknown lanes {unknown}; the lanes are {sorted(self.by_name)}"
             raise PlanError(msg)
 
     def __getitem__(self, name: str) -> Lane:
@@ -156,5 +156,5 @@ class Lanes(Mapping[str, Lane]):
         return f"<Lanes {list(self.by_name.values())!r}>"
 
     def statistics(self) -> dict[str, LaneStatistics]:
-        """A snapshot of every lane, by name. Not a checkpoint."""
+        """Return a snapshot of every lane, by name. Not a checkpoint."""
         return {name: lane.statistics() for name, lane in self.by_name.items()}

@@ -1,13 +1,13 @@
-# Apart from `kernel.run_state`: it is the order in which outcomes come out, whatever they mean.
-"""Where outcomes are recorded, and how they come out in index order.
+# Apart from `kernel.run_state`: it orders outcomes, whatever they mean.
+"""The record of outcomes, emitted in index order.
 
-`record` is synchronous and cannot fail, so nothing can come between a result and its record: not a
-deadline, not a cancelled scope, not a slow consumer. The ledger holds outcomes ahead of its prefix and
-queues each completed stretch; `drain` takes from that queue outside the scope that the deadline cancels.
-Outcomes of jobs that never ran are made at the end, one at a time, so that a million of them are never a
-million objects; or as one range, where the consumer accepts ranges.
+`record` is synchronous and cannot fail, so nothing can come between a result and its record: no deadline, no
+cancelled scope, no slow consumer. The ledger holds outcomes that are ahead of the complete prefix and queues
+each completed stretch; `drain` takes from that queue outside the scope that the deadline cancels. Outcomes of
+jobs that never ran are made at the end, one at a time, so that a million of them are never a million objects;
+or as one range, if the consumer accepts ranges.
 
-Rejected: sending the result from the job with `await`. Cancelled there, it is lost.
+Rejected: sending the result from the job with `await`. If the job is cancelled there, the result is lost.
 
 Laws: TOTAL, ORDER, PROMPT.
 """
@@ -21,36 +21,36 @@ import trio
 from trioeval.kernel.outcomes import Cut, NotRun, Outcome, V
 
 _YIELD_EVERY = 256
-"""Outcomes that are emitted between two looks at the rest of the world."""
+"""Outcomes emitted between two checkpoints."""
 
 
 class Ledger(Generic[V]):
-    """The outcomes of one run. Knows the order, not the meaning."""
+    """The outcomes of one run. Knows their order, not their meaning."""
 
     def __init__(self, size: int) -> None:
         self.size = size
         self.cut = Cut.CANCEL
-        """Why jobs without an outcome have none; set before `close`."""
+        """The reason why jobs without an outcome have none; set before `close`."""
         self.reason: str | None = None
-        """More about it."""
+        """Details of `cut`."""
         self.recorded = 0
-        """Outcomes so far."""
+        """Number of outcomes recorded so far."""
         self.emitted = 0
-        """Outcomes that the consumer has taken."""
+        """Number of outcomes that the consumer has taken."""
         self.counts: dict[type, int] = {}
-        """Those by their class."""
+        """Numbers of emitted outcomes by class."""
         self._next = 0
         self._held: dict[int, Outcome[V]] = {}
-        # One consumer, and no limit: a memory channel would cost more than all else here.
+        # One consumer and no bound: a memory channel would cost more than everything else here.
         self._ordered: deque[Outcome[V]] = deque()
         self._news = trio.Event()
         self._closed = False
 
     def record(self, outcome: Outcome[V]) -> None:
-        """Take the one outcome of a job. Synchronous; never waits.
+        """Record the one outcome of a job. Synchronous; never waits.
 
         Raises:
-            RuntimeError: The job has one already: a fault of the kernel.
+            RuntimeError: The job already has one: a bug in the kernel.
         """
         index = outcome.index
         if index < self._next or index in self._held:
@@ -68,7 +68,7 @@ class Ledger(Generic[V]):
         self._news.set()
 
     def close(self) -> None:
-        """No outcome will follow. What is missing was not run, because of `cut`."""
+        """End the record: no outcome will follow. Missing ones become `NotRun` with `cut`."""
         self._closed = True
         self._news.set()
 
@@ -78,11 +78,11 @@ class Ledger(Generic[V]):
         never_ran: Callable[[range, NotRun], Awaitable[None]] | None,
         passed: Callable[[], None] | None,
     ) -> None:
-        """Pass everything on in index order; returns when the ledger is closed and nothing is left.
+        """Emit every outcome in index order; return when the ledger is closed and nothing is left.
 
         Args:
             emit: Awaited once for each outcome.
-            never_ran: Awaited in its place with jobs that the run never came to.
+            never_ran: Awaited instead of `emit` with ranges of jobs that were never started.
             passed: Called after each outcome that the consumer has taken.
         """
 
@@ -95,7 +95,7 @@ class Ledger(Generic[V]):
                 await trio.lowlevel.checkpoint()
 
         while not self._closed or self._ordered:
-            # Without a hop through the scheduler for each.
+            # Without a trip through the scheduler for each.
             while self._ordered:
                 await pass_on(self._ordered.popleft())
             if not self._closed:
@@ -108,7 +108,7 @@ class Ledger(Generic[V]):
         pass_on: Callable[[Outcome[V]], Awaitable[None]],
         never_ran: Callable[[range, NotRun], Awaitable[None]] | None,
     ) -> None:
-        """After `close`: outcomes that came out of order, and what was not run between them."""
+        """Emit, after `close`, the outcomes that came out of order and `NotRun` for the jobs between them."""
         for index in (*sorted(self._held), self.size):
             missing = range(self.emitted, index)
             if missing and never_ran is not None:

@@ -1,4 +1,4 @@
-"""How a job can end: six ways, and every job ends in exactly one of them (law TOTAL).
+"""The six ways in which a job can end; every job ends in exactly one of them (law TOTAL).
 
 Instants are seconds on the Trio clock of the run.
 """
@@ -12,7 +12,7 @@ V = TypeVar("V")
 
 
 class Cut(enum.Enum):
-    """What kept a job from running to its end."""
+    """The reason why a job did not run to its end."""
 
     DEADLINE = "deadline"
     """The run's deadline passed."""
@@ -21,74 +21,74 @@ class Cut(enum.Enum):
     CANCEL = "cancel"
     """The caller's cancel scope was cancelled."""
     LANE = "lane"
-    """The job's lane was closed: its provider refuses, or did not recover."""
+    """The job's lane was closed: its provider refuses calls, or did not recover."""
     BUDGET = "budget_exceeded"
-    """What the run was allowed to use is used up."""
+    """The budget is exhausted."""
     FAULT = "fault"
     """The run itself failed: the plan contradicts itself, or the consumer raised."""
 
 
 @attrs.frozen
 class _Ended:
-    """A job that was started.
+    """The outcome of a job that was started.
 
-    Instants and waits are of its last run, if the job was salvaged.
+    Instants and waits are those of its last run, if the job was salvaged.
     """
 
     index: int
     started_at: float
     finished_at: float
     waited: float
-    """Seconds between the two that did not count as working time: waits for lanes, paces and back-offs."""
+    """Seconds between the two that were not working time: waits for lanes, paces and back-offs."""
     calls: int
-    """Requests that were started, retries and earlier salvage rounds among them."""
+    """Requests that were started, including retries and earlier salvage rounds."""
 
 
 @attrs.frozen
 class Done(_Ended, Generic[V]):
-    """The body returned."""
+    """The outcome of a body that returned."""
 
     value: V
 
 
 @attrs.frozen
 class Failed(_Ended):
-    """The body raised."""
+    """The outcome of a body that raised."""
 
     error: Exception
 
 
 @attrs.frozen
 class TimedOut(_Ended):
-    """The body's working time reached the job's timeout."""
+    """The outcome of a job whose working time reached its timeout."""
 
     timeout: float
 
 
 @attrs.frozen
 class Interrupted(_Ended):
-    """The job was started and then cut off."""
+    """The outcome of a job that was started and then cut off."""
 
     cut: Cut
 
 
 @attrs.frozen
 class Blocked:
-    """A job that it depends on was not done."""
+    """The outcome of a job that depends on one that was not `Done`."""
 
     index: int
     by: int
-    """The index of that job."""
+    """The index of the job that blocks it."""
 
 
 @attrs.frozen
 class NotRun:
-    """The job was never started."""
+    """The outcome of a job that was never started."""
 
     index: int
     cut: Cut
     reason: str | None = None
-    """More about it: why the lane was closed, what is used up."""
+    """Details: why the lane was closed, or which part of the budget is used up."""
 
 
 Started: TypeAlias = Done[V] | Failed | TimedOut | Interrupted

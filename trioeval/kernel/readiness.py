@@ -1,7 +1,7 @@
-"""Which jobs of a plan may start: all in index order, after edges, one per key, or as the plan decides.
+"""The rules by which jobs may start: in index order, after edges, one per key, or as the plan decides.
 
-The backlog asks one `InOrder`, of which the others are subclasses, whether a job is held, and tells it what
-starts and ends. Keys come after it: a job that may start otherwise waits for its key.
+The backlog asks one `IndexOrder` or one of its subclasses whether a job is held, and notifies it of starts and
+ends. Keys apply on top: a job that may start otherwise waits for its key.
 
 Law: BLOCK.
 """
@@ -22,58 +22,58 @@ _T = TypeVar("_T")
 _NOTHING = Freed()
 
 
-class InOrder(Readiness):
-    """No job waits for another one: the walk through the plan comes upon each when its lane wants it."""
+class IndexOrder(Readiness):
+    """The rule without dependencies: the walk through the plan finds each job when its lane wants it."""
 
     def begin(self) -> Sequence[int]:
-        """Name no job: the walk does, unless this holds the job."""
+        """Return no job: the walk finds all, unless this rule holds them."""
         return ()
 
     def over(self, index: int, *, done: bool) -> Freed:  # noqa: ARG002 - the same for all
-        """Return what changes as a job has its outcome."""
+        """Note that a job has its outcome; return what that changes."""
         return _NOTHING
 
     def holds(self, index: int) -> bool:  # noqa: ARG002 - the same for all
-        """Whether a job that is not under way may not start, yet or any more."""
+        """Return whether a job that is not running may not start now."""
         return False
 
     def blocks(self, index: int) -> bool:  # noqa: ARG002 - the same for all
-        """Whether a job never starts."""
+        """Return whether a job never starts."""
         return False
 
     def start(self, index: int) -> None:
         """Note that a job starts."""
 
     def start_again(self, index: int) -> None:
-        """Note that a job may start again whose round was left to the run."""
+        """Note that a job, whose round was left to the run, may start again."""
 
 
-class AfterEdges(InOrder):
-    """Dependencies that are known beforehand: a graph without cycles, which `check_plan` has seen.
+class AfterEdges(IndexOrder):
+    """Dependencies known beforehand: an acyclic graph, validated by `check_plan`.
 
-    A job that waits is a number: how many of the jobs that it depends on have no outcome yet. An outcome
-    costs one step for each job that waits for it, and nothing is ever looked through.
+    A waiting job is a number: how many of its dependencies have no outcome yet. An outcome costs one step
+    for each job that waits for it; nothing is ever searched.
     """
 
     def __init__(self, edges: Mapping[int, Sequence[Edge]]) -> None:
         self._left = {index: len(several) for index, several in edges.items() if several}
-        """Jobs that may not start, and how many they wait for; 0 if they never start."""
+        """Numbers of missing outcomes by job; 0 for jobs that never start."""
         self._dependants: dict[int, list[tuple[int, bool]]] = defaultdict(list)
-        """By the job that is waited for: who waits, and whether any outcome will do."""
+        """By the job that is waited for: its dependants, and whether any outcome satisfies them."""
         for index, several in edges.items():
             for edge in several:
                 self._dependants[edge.on].append((index, edge.when == "always"))
 
     def holds(self, index: int) -> bool:
-        """Whether a job has not seen every outcome that it waits for."""
+        """Return whether a job still waits for an outcome."""
         return index in self._left
 
     def blocks(self, index: int) -> bool:
-        """Whether one of them was not the success that it needs."""
+        """Return whether a dependency lacked the success that the job needs."""
         return self._left.get(index) == 0
 
     def over(self, index: int, *, done: bool) -> Freed:
-        """Return those that waited for this outcome last, and those that it blocks."""
+        """Return the jobs for which this was the last missing outcome, and those that it blocks."""
         ready: list[int] = []
         blocked: list[tuple[int, int]] = []
         for dependant, always in self._dependants.get(index, ()):
@@ -91,40 +91,42 @@ class AfterEdges(InOrder):
 
 
 def check_plan(plan: Plan[P], *, in_window: bool) -> None:
-    """Refuse an order of jobs that cannot be kept.
+    """Raise if the jobs of a plan cannot run in the order that it requires.
 
     Args:
         plan: The plan.
-        in_window: Whether jobs start only so far ahead of the first one that has no outcome.
+        in_window: Whether jobs start only a bounded number ahead of the first one without an outcome.
 
     Raises:
-        PlanError: Two of its means contradict each other; an edge names no job, names one twice, or
-            contradicts the order of serial jobs or keys; or jobs wait for each other in a circle, which
+        PlanError: Two of its settings contradict each other; an edge is not between jobs, occurs twice, or
+            contradicts the order of serial jobs or keys; or jobs depend on each other in a cycle, which
             the message spells out.
     """
     if plan.readiness is not None and in_window:
-        msg = "a reorder window needs to know the order of jobs; this plan decides it while it runs"
+        msg = "a reorder window requires a known order of jobs, but this plan has a readiness"
         raise PlanError(msg)
     plan.check_serial_indices()
     if plan.readiness is not None and (plan.edges or plan.serial):
-        msg = "a plan with a readiness of its own has no edges and is not serial as a whole"
+        msg = "a plan with a readiness cannot have edges or be serial as a whole"
         raise PlanError(msg)
     size = len(plan.jobs)
     wrong = []
     for index, several in plan.edges.items():
         times = Counter(edge.on for edge in several)
-        wrong += [] if 0 <= index < size else [f"{index} is no job"]
-        wrong += [f"{index} depends on {on}, which is no job" for on in times if not 0 <= on < size]
+        wrong += [] if 0 <= index < size else [f"job {index} does not exist"]
+        wrong += [
+            f"{index} depends on {on}, which does not exist" for on in times if not 0 <= on < size
+        ]
         wrong += [f"{index} depends on {on} twice" for on in times if times[on] > 1]
     if wrong:
-        msg = f"the edges of a plan join its jobs (0 to {size - 1}): {'; '.join(wrong)}"
+        msg = f"the edges of a plan must join its jobs (0 to {size - 1}): {'; '.join(wrong)}"
         raise PlanError(msg)
     _check_order(plan)
     _check_cycles(plan)
     for index, edge in _edges(plan):
         if in_window and edge.on > index:
             found = f"{index} waits for {edge.on}"
-            raise PlanError(f"a reorder window needs dependencies on earlier jobs; {found}")
+            raise PlanError(f"with a reorder window, jobs may only wait for earlier jobs; {found}")
 
 
 def _edges(plan: Plan[P]) -> Iterator[tuple[int, Edge]]:
@@ -149,7 +151,7 @@ def _check_cycles(plan: Plan[P]) -> None:
     graph: dict[int, list[int]] = {
         index: [edge.on for edge in several] for index, several in plan.edges.items()
     }
-    # Jobs of one key wait for each other in index order. A circle goes through jobs with edges only.
+    # Jobs of one key wait for each other in index order. A cycle leads through jobs with edges only.
     last: dict[Hashable, int] = {}
     for index in sorted({*graph, *(on for several in graph.values() for on in several)}):
         key = plan.job(index).key
@@ -161,26 +163,26 @@ def _check_cycles(plan: Plan[P]) -> None:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
         path = " → ".join(str(index) for index in reversed(error.args[1]))
-        msg = f"jobs depend on each other in a circle: {path}"
+        msg = f"jobs depend on each other in a cycle: {path}"
         raise PlanError(msg) from None
 
 
 @attrs.define(eq=False)
 class OnePerKey:
-    """Jobs that share a key: in index order, one at a time, while others run freely.
+    """The jobs that share a key: in index order, one at a time, while others run freely.
 
-    For conversations and registers, where a job needs what the one before it left. A key that is taken
-    holds its later jobs as integers.
+    For conversations and registers, where a job needs the state that the previous one left. A key that is
+    taken holds its later jobs as integers.
     """
 
     _holder: dict[Hashable, int] = attrs.field(factory=dict)
     _waiting: dict[Hashable, list[int]] = attrs.field(factory=dict)
     """Heaps of indices, of which some may be over: blocked before their turn."""
     _key_of: dict[int, Hashable] = attrs.field(factory=dict)
-    """Of jobs that have or want one."""
+    """The keys of jobs that hold or want one."""
 
     def take(self, index: int, key: Hashable) -> None:
-        """Give a job its key, if it is free, or let the job wait for it; again for nothing."""
+        """Give a job its key if that is free, or let the job wait for it; idempotent."""
         if index in self._key_of:
             return
         self._key_of[index] = key
@@ -188,11 +190,11 @@ class OnePerKey:
             heapq.heappush(self._waiting.setdefault(key, []), index)
 
     def holds(self, index: int) -> bool:
-        """Whether a job wants a key that another one has."""
+        """Return whether a job waits for a key that another one holds."""
         return index in self._key_of and self._holder[self._key_of[index]] != index
 
     def over(self, index: int) -> int | None:
-        """A job has its outcome, whether it had its key or not; returns the job that has the key now."""
+        """Note that a job has its outcome, with or without its key; return the job that now holds the key."""
         if index not in self._key_of:
             return None
         key = self._key_of.pop(index)
@@ -209,29 +211,29 @@ class OnePerKey:
         return None
 
 
-# How far each job is, a byte each.
+# The state of each job, one byte each.
 _UNNAMED, _READY, _STARTED, _ASIDE, _LEFT, _OVER = range(6)
 _NOT_READY = {
     _READY: "as ready twice",
     _STARTED: "as ready, which has started",
-    _LEFT: "as ready, which it left to the run to run again",
+    _LEFT: "as ready, although it left the time of its round to the run",
     _OVER: "as ready, which is over",
 }
 _NOT_BLOCKED = {_STARTED: "has started", _OVER: "is over"}
 
 
-class CheckedReadiness(InOrder):
-    """The readiness of a plan, held to its protocol.
+class CheckedReadiness(IndexOrder):
+    """The readiness of a plan, checked against its protocol.
 
-    It names each job once as ready, and once more each time that it was set aside. It may block a job that
-    has not started, or is set aside, and no other. Serial jobs run whatever it says: it may name them as
-    ready, which changes nothing, and cannot block them. What it does wrong is a fault of the plan, not of
-    single jobs: every method raises `PlanError` for it, which ends the run.
+    It names each job once as ready, and once more each time that it was set aside. It may block a job only if
+    that has not started, or is set aside. Serial jobs run in any case: it may name them as ready, which
+    changes nothing, and cannot block them. A violation is an error of the plan, not of single jobs: every
+    method raises `PlanError` for it, which ends the run.
 
     Args:
-        make: Makes the readiness of one run.
-        size: Jobs of the plan.
-        serial: Those that run before all others.
+        make: Creates the readiness of one run.
+        size: Number of jobs of the plan.
+        serial: The jobs that run before all others.
     """
 
     def __init__(self, make: Callable[[], Readiness], size: int, serial: Collection[int]) -> None:
@@ -246,11 +248,11 @@ class CheckedReadiness(InOrder):
         return ready
 
     def holds(self, index: int) -> bool:
-        """Whether a job is not named as ready, or blocked since."""
+        """Return whether a job was not named as ready, or was blocked since."""
         return self._states[index] != _READY
 
     def rank(self, index: int) -> Rank:
-        """Where a job stands among those of its lane that may start."""
+        """Return the rank of a job among those of its lane that may start."""
         rank: object = _ask(lambda: self._readiness.rank(index))
         if not isinstance(rank, tuple) or not all(map(_is_number, rank)):
             msg = f"the readiness of the plan ranks job {index} as {rank!r}; a rank is a tuple of numbers"
@@ -258,15 +260,15 @@ class CheckedReadiness(InOrder):
         return rank
 
     def start(self, index: int) -> None:
-        """Note that a job starts that was ready."""
+        """Note that a ready job starts."""
         self._states[index] = _STARTED
 
     def start_again(self, index: int) -> None:
-        """Note that a job may start again whose round was left to the run."""
+        """Note that a job, whose round was left to the run, may start again."""
         self._states[index] = _READY
 
     def aside(self, index: int) -> Freed | None:
-        """Return what it says of a job that is set aside; None leaves its round to the run."""
+        """Return the readiness's answer for a job that is set aside; None leaves its round to the run."""
         if index in self._serial:
             return None
         self._states[index] = _ASIDE
@@ -277,7 +279,7 @@ class CheckedReadiness(InOrder):
         return self._checked(freed)
 
     def over(self, index: int, *, done: bool) -> Freed:
-        """Return what an outcome sets free, and what it blocks."""
+        """Return the jobs that an outcome releases and blocks."""
         if index not in self._serial:
             self._states[index] = _OVER
         return self._checked(_ask(lambda: self._readiness.over(index, done=done)))
@@ -320,10 +322,10 @@ def _is_number(one: object) -> bool:
 
 
 def _ask(method: Callable[[], _T]) -> _T:
-    """Call what somebody else wrote.
+    """Call code that is not ours.
 
     Raises:
-        PlanError: It fails.
+        PlanError: It raises.
     """
     try:
         return method()

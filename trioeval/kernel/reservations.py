@@ -1,7 +1,7 @@
-"""What a call needs and reports of its use, and the permits of limits that others share too.
+"""What a call reserves and reports, and the permits of shared limits.
 
-Every permit is settled or given back, once, in the step in which its call is over. When a call asks for
-one, `wait_queue` says.
+Every permit is settled or given back once, in the step in which its call is over. For when a call requests
+a permit, see `wait_queue`.
 
 Laws: BUDGET, LEASE.
 """
@@ -21,7 +21,7 @@ R = TypeVar("R")
 
 @attrs.frozen
 class Metered(Generic[R]):
-    """What a `send` may return in place of the bare result.
+    """A result with its usage, which a `send` may return in place of the bare result.
 
     The lane learns from it, and the caller gets `value`.
 
@@ -31,9 +31,9 @@ class Metered(Generic[R]):
 
     value: R
     tokens: int | None = attrs.field(default=None)
-    """Tokens that the call used; None leaves what was reserved."""
+    """Tokens that the call used; None assumes the amount reserved."""
     money: float | None = attrs.field(default=None)
-    """What it cost; None leaves what was reserved."""
+    """Cost of the call; None assumes the amount reserved."""
     hint: RateHint | None = None
 
     @tokens.validator
@@ -48,79 +48,79 @@ class Permit(Protocol):
     """A share of limits, for one request. Exactly one of its methods is called, once; neither waits."""
 
     def settle(self, tokens: int, money: float) -> None:
-        """The request is over and has used so much."""
+        """Report that the request is over and what it used."""
         ...
 
     def give_back(self) -> None:
-        """It was never made."""
+        """Return the permit of a request that was never made."""
         ...
 
 
 class Permits(Protocol):
-    """Where the calls of one lane get their permits."""
+    """The source of permits for the calls of one lane."""
 
     def take_nowait(self, index: int, tokens: int, money: float) -> Permit | None:
-        """A permit that can be had in this very step, and passes nobody who waits; else None.
+        """Return a permit if one is available in this step without passing another waiter, else None.
 
         Args:
-            index: Of the job that calls.
+            index: The index of the job that calls.
             tokens: The most that the request may use.
-            money: Likewise, in the currency of the calls.
+            money: The most that it may cost, in the currency of the calls.
 
         Raises:
-            QuotaError: It can never be had.
+            LimitError: No permit for the call can ever be granted.
         """
         ...
 
     async def take(
         self, index: int, tokens: int, money: float, told: Callable[[Shortage], None]
     ) -> Permit:
-        """Wait for a permit. A checkpoint. Cancelled, it has taken nothing.
+        """Wait for a permit. A checkpoint. If cancelled, nothing is taken.
 
         Args:
-            index: Of the job that calls.
-            tokens: As for `take_nowait`.
-            money: Likewise.
-            told: Called synchronously when it turns out that there is something to wait for, and whenever
-                that changes. Until then the lane keeps its turn at the cap over all lanes.
+            index: The index of the job that calls.
+            tokens: The most that the request may use.
+            money: The most that it may cost.
+            told: Called synchronously when the permit must be waited for, and at every change of the reason.
+                Until then the lane keeps its turn at the cap over all lanes.
 
         Raises:
-            QuotaError: It can never be had, or nobody can be asked.
+            LimitError: No permit for the call can ever be granted, or the limits are unreachable.
         """
         ...
 
 
 class CallRequest:
-    """One call: what it takes at most, and what it has reserved of that since it started.
+    """One call: the most that it may use, and what it has reserved since it started.
 
-    A call that does not fit now waits until another one gives something back; a call that does not fit
-    whatever is given back fails, and the run ends with it.
+    A call that does not fit now waits until another call gives something back; a call that can never fit
+    fails, and the run ends with it.
 
     Args:
         index: The job that makes it.
         observe: The observer of its run.
-        budget: What its run pays from; other runs may use it too.
+        budget: The budget of its run; other runs may share it.
         tokens: The most that it may use.
-        money: Likewise.
+        money: The most that it may cost.
     """
 
-    # Defaults of the class: one is made for every call, and most need few of them.
+    # Class-level defaults: one object is made for every call, and most calls need few of the fields.
     permit: Permit | None = None
     hold: Hold | None = None
-    """Its part of the budget."""
+    """Its reservation in the budget."""
     reservation: Reservation | None = None
-    """Its tokens of the lane."""
+    """Its reservation of the lane's tokens."""
     mishaps: int = 0
     """Its transient failures so far."""
     refusals: int = 0
-    """How often it was one too many."""
+    """Its refusals because of too many requests."""
     mark: int = 0
     """The mark of the lane's throttle at its start."""
     started_at: float = -math.inf
     used: tuple[int, float] | None = None
-    """Tokens and money that it has used; None while it is in flight, and if it was given up there."""
+    """Tokens and money that it used; None while it is in flight, and if it was cancelled there."""
     is_told: bool = False
-    """Whether its reply told the tokens."""
+    """True if its reply reported the tokens."""
 
     def __init__(
         self,
@@ -137,10 +137,10 @@ class CallRequest:
         self.money = money
 
     def check_budget(self) -> None:
-        """Refuse at once a call that not even the whole budget would serve.
+        """Raise if not even the whole budget would suffice for the call.
 
         Raises:
-            BudgetError: It would not.
+            BudgetError: The call exceeds the whole budget.
         """
         if self.budget is not None:
             shortage = self.budget.shortage(tokens=self.tokens, money=self.money)
@@ -148,10 +148,10 @@ class CallRequest:
                 raise shortage
 
     def fits_budget(self, waiter: Follower) -> bool:
-        """Whether it can be paid in this very step; if not, `waiter` is notified when it may be.
+        """Return whether the budget suffices now; if not, `waiter` is notified when it may.
 
         Raises:
-            BudgetError: It never can be.
+            BudgetError: It can never suffice.
         """
         if self.budget is None:
             return True
@@ -163,7 +163,7 @@ class CallRequest:
         return fits
 
     def give_back_permit(self) -> None:
-        """Return a permit that is not used, if there is one."""
+        """Return the permit if it was not used."""
         permit, self.permit = self.permit, None
         if permit is not None:
             permit.give_back()

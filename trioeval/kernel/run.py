@@ -1,9 +1,9 @@
 """One run of one plan: opens everything, closes everything, and emits every outcome in index order.
 
-Two halves live side by side. The jobs run inside a scope that has the run's deadline. The sink runs
-outside of it, so that what was finished is emitted however the jobs ended; and it is shielded, so that the
-same holds when the caller is cancelled. A shield without an end would make the caller's deadline no
-deadline: once the caller has been cancelled and the last job is over, the sink has its last seconds.
+Two halves run side by side. The jobs run inside a scope that has the run's deadline. The sink runs outside of
+it, so that finished jobs are emitted however the others end; and it is shielded, so that the same holds when
+the caller is cancelled. An unlimited shield would make the caller's deadline void: once the caller has been
+cancelled and the last job is over, the sink has a grace period of seconds.
 
 Laws: TOTAL, ORDER, PROMPT, DEADLINE, DRAIN, LEAK.
 """
@@ -37,7 +37,7 @@ from trioeval.rates import Budget
 
 @attrs.frozen
 class Summary:
-    """How a run ended, in numbers."""
+    """The outcomes of a run, in numbers."""
 
     started_at: float
     """Seconds on the Trio clock."""
@@ -75,41 +75,40 @@ async def run_plan(
 ) -> Summary:
     """Run every job of a plan and emit every outcome once, in index order. A checkpoint.
 
-    Cancelling the surrounding scope ends the jobs at once; what was finished is still emitted, and every
-    other job with it as `Interrupted` or `NotRun`, before this call gives way.
+    Cancelling the surrounding scope ends the jobs at once; finished jobs are still emitted, and every other
+    job with them as `Interrupted` or `NotRun`, before this call returns.
 
     Args:
-        plan: What to do.
+        plan: The jobs.
         perform: The body of a job. It reaches lanes through `calls(lane, send, *args)` only.
         lanes: The lanes, which other runs may use at the same time.
-        emit: Awaited with one outcome after another. Its time does not count against the deadline, and
-            jobs do not wait for it: outcomes that it has not taken yet are kept in memory.
-        settled: Told of each outcome as soon as its job has it, before it is emitted, in the order in which
-            jobs end. Those of jobs that the run never came to are only emitted. After an exception it is
-            not called again.
-        never_ran: Awaited in place of `emit` with jobs that the run never came to: the indices of those
-            that follow each other, and the outcome of the first one, which is that of all of them. None
-            emits each.
-        deadline: Instant on the Trio clock at which everything under way is cut.
-        stop: When set, no new job starts and those under way run to their end, but for those that have
-            made no request and need a permit for it: they are `Interrupted`.
-        observe: Told of everything as it happens; see `events`.
-        max_live_jobs: Jobs of one lane, or on none, that may be started and not over, ≥ 1; those that rest
-            in a back-off do not count, but with them there are at most 16 times as many. None allows the
-            widths of all lanes together and 256 more.
-        salvage_rounds: How often a job that failed by mishap is run once more, when nothing else can go
-            on, ≥ 0.
-        reorder_window: How many outcomes may wait for an earlier one or for `emit`, ≥ 1: a job starts
-            only if its index is less than that far ahead. None bounds nothing.
-        budget: What all calls together may use; other runs may share it.
+        emit: Awaited with one outcome after another. Its time does not count against the deadline, and jobs
+            do not wait for it: outcomes that it has not taken yet stay in memory.
+        settled: Called with each outcome as soon as its job has it, before it is emitted, in the order in
+            which jobs end. Outcomes of jobs that were never started are only emitted. After an exception it
+            is not called again.
+        never_ran: Awaited in place of `emit` with jobs that were never started: a range of consecutive
+            indices, and the outcome of the first one, which all of them share. None emits each of them.
+        deadline: Instant on the Trio clock at which everything that runs is cut off.
+        stop: When set, no new job starts and running jobs continue to their end, except those that have made
+            no request and need a permit for it: they are `Interrupted`.
+        observe: Called with every event as it happens; see `events`.
+        max_live_jobs: Bound of the jobs of one lane, or on none, that are started and not over, ≥ 1. Jobs
+            that rest in a back-off do not count, but including them there are at most 16 times as many. None
+            allows the max concurrency of all lanes together plus 256.
+        salvage_rounds: Number of times that a job with transient failures is run once more, when no other
+            job can continue, ≥ 0.
+        reorder_window: Bound of the outcomes that wait for an earlier one or for `emit`, ≥ 1: a job starts
+            only if its index is less than that far ahead. None sets no bound.
+        budget: The budget of all calls together; other runs may share it.
         flush_grace: Seconds that emitting may still take after the caller was cancelled, ≥ 0.
 
     Returns:
-        How many jobs ended in which way.
+        The number of jobs for each kind of outcome.
 
     Raises:
         PlanError: The plan does not fit the lanes or itself.
-        Exception: Whatever `emit` or `settled` raised; the run is ended for it.
+        Exception: Any that `emit` or `settled` raised; it ends the run.
 
     Example:
         >>> async def double(job, calls):
@@ -169,7 +168,7 @@ async def run_plan(
                 await ledger.drain(
                     emit, never_ran, None if reorder_window is None else running.notify
                 )
-            except Exception as error:  # noqa: BLE001 - the consumer's fault ends the run
+            except Exception as error:  # noqa: BLE001 - an error of the consumer ends the run
                 running.fail(error)
         nursery.cancel_scope.cancel("every outcome is emitted")
     if running.failure is not None:
@@ -193,7 +192,7 @@ async def collect(
 ) -> list[Outcome[V]]:
     """Run a plan like `run_plan` and return its outcomes, `outcomes[i].index == i`. A checkpoint.
 
-    A caller that may cancel it and wants what was finished gives `run_plan` an `emit` of its own.
+    To keep finished outcomes when cancelled, call `run_plan` with your own `emit`.
 
     Raises:
         PlanError: The plan does not fit the lanes or itself.
@@ -239,11 +238,11 @@ def _check_lanes(plan: Plan[P], lanes: Lanes) -> None:
 
 
 async def _run_jobs(running: RunState[P, V], max_live_jobs: int | None) -> None:
-    """Everything that the deadline cuts: first the serial jobs, then all lanes side by side."""
+    """Run everything that the deadline cuts: first the serial jobs, then all lanes side by side."""
     try:
         with running.scope:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(running.heed_stop)
+                nursery.start_soon(running.watch_stop)
                 nursery.start_soon(running.timeouts.keep)
                 if running.plan.alone:
                     line = SerialJobs(running)
@@ -259,10 +258,10 @@ async def _run_jobs(running: RunState[P, V], max_live_jobs: int | None) -> None:
 async def _run_lanes(running: RunState[P, V], max_live_jobs: int | None) -> None:
     plan = running.plan
     served = [running.lanes[name] for name in plan.lanes if name is not None]
-    crews = [LaneWorkers(running, lane, max_live_jobs) for lane in served]
+    workers = [LaneWorkers(running, lane, max_live_jobs) for lane in served]
     if None in plan.lanes or plan.needs_no_lane is not None:
-        crews.append(LaneWorkers(running, None, max_live_jobs))
-    running.sources = list(crews)
+        workers.append(LaneWorkers(running, None, max_live_jobs))
+    running.sources = list(workers)
     async with trio.open_nursery() as nursery:
-        for crew in crews:
-            nursery.start_soon(crew.serve, name=crew.title)
+        for lane_workers in workers:
+            nursery.start_soon(lane_workers.serve, name=lane_workers.title)

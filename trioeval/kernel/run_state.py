@@ -1,9 +1,10 @@
-"""What all parts of one run share, and where every outcome passes through.
+"""The state that all parts of one run share, and the one place that every outcome passes through.
 
-An outcome is recorded, told, and sets free what waited for it. One that may still become better is not an
-outcome yet: a job that failed by mishap is set aside until nothing else of the run can go on, and is run
-once more then, together with the others of its kind (a *salvage round*). A readiness may say when instead.
-
+An outcome is recorded, reported, and releases the jobs that waited for it. A job that failed transiently has
+no outcome yet if it has retry rounds left: it is set aside until no other job of the run can continue, and
+is then run once more together with the others set aside (a *salvage round*). A readiness may choose another
+time.
+time.
 Laws: TOTAL, BLOCK.
 """
 
@@ -26,44 +27,44 @@ from trioeval.kernel.timeouts import Timeouts, Timer
 
 
 class JobSource(Generic[P]):
-    """Where the workers of a run get their jobs from; this one has none.
+    """The source from which the workers of a run get their jobs; this base class has none.
 
-    Between the return of either `admit` and the start of the job there is no checkpoint.
+    There is no checkpoint between the return of either `admit` method and the start of the job.
     """
 
     @property
     def idle(self) -> bool:
-        """Whether no job of it is under way and none could be."""
+        """True if no job of this source is running and none could start."""
         return False
 
     def admit_nowait(self, now: float) -> Job[P] | None:  # noqa: ARG002 - subclasses look at the lane
-        """Return the next job, if its lane can serve it at `now`."""
+        """Return the next job if its lane can serve it at `now`."""
         return None
 
     async def admit(self) -> Job[P] | None:
-        """Return the next job, when its lane can serve it; None sends the worker home."""
+        """Return the next job when its lane can serve it; None ends the worker."""
         return None
 
     def leave(self) -> None:
-        """Count a job of it that is over. Its worker is the next to look for one."""
+        """Count the end of one of its jobs. The job's worker is the next to look for one."""
 
     def rested(self, change: int) -> None:
-        """Count so many more of its jobs that rest in a back-off, or fewer."""
+        """Change the number of its jobs that wait in a back-off."""
 
     def notify(self) -> None:
-        """Look again: there may be a job, or none any more."""
+        """Check again: a job may have become available, or none may be left."""
 
 
 @attrs.frozen
 class _Salvage:
-    """A job that is set aside, or run again."""
+    """A job that is set aside, or is run again."""
 
     failed: Failed
-    """How it ended the last time."""
+    """The outcome of its last run."""
     call: Call | None
-    """The one with which it failed."""
+    """The call with which it failed."""
     rounds: int
-    """How often it was set aside."""
+    """The number of times it was set aside."""
 
 
 @attrs.define(eq=False)
@@ -73,31 +74,31 @@ class RunState(CallContext, Generic[P, V]):
     plan: Plan[P]
     perform: Callable[[Job[P], Calls[P]], Awaitable[V]]
     rounds: int = 0
-    """How often a job that failed by mishap is run again."""
+    """Number of times that a job with transient failures is run again."""
     window: float = math.inf
-    """How far a job may run ahead of the first outcome that is not emitted; infinite if that is free."""
+    """How far a job may run ahead of the first outcome that is not emitted; infinite for no bound."""
     settled: Callable[[Outcome[V]], None] | None = None
-    """Told of each outcome as soon as it is there."""
+    """Called with each outcome as soon as it exists."""
     ledger: Ledger[V] = attrs.field(init=False)
     backlog: Backlog[P] = attrs.field(init=False)
     scope: trio.CancelScope = attrs.field(init=False)
-    """What all jobs of the run live in; its deadline is the run's."""
+    """The scope around all jobs of the run; its deadline is the run's."""
     timeouts: Timeouts = attrs.field(factory=Timeouts)
-    """When jobs are cut off."""
+    """The deadlines of the jobs."""
     sources: list[JobSource[P]] = attrs.field(factory=list)
     """The serial jobs, or those of each lane."""
     pause_at: float = -math.inf
-    """When a worker between two jobs has to let others run."""
+    """The instant from which a worker between two jobs must let other tasks run."""
     failure: Exception | None = None
-    """What the run as a whole failed with; raised to its caller at the end."""
+    """The error that ends the whole run; raised to the caller at the end."""
     exhausted: BudgetError | None = None
-    """What is used up of the budget."""
+    """The error that says which part of the budget is used up."""
     _salvages: dict[int, _Salvage] = attrs.field(factory=dict)
-    """Jobs that are set aside, or run again."""
+    """Jobs that are set aside, or are run again."""
     _aside: set[int] = attrs.field(factory=set)
-    """Those of them whose round comes when nothing else can go on."""
+    """Those of them that wait for the run's own salvage round."""
     _blocked: deque[tuple[int, int]] = attrs.field(factory=deque)
-    """Jobs that have yet to get their outcome, each with the job that blocks it."""
+    """Jobs whose `Blocked` outcome is not recorded yet, each with the job that blocks it."""
     _releasing: bool = False
 
     def __attrs_post_init__(self) -> None:
@@ -107,11 +108,11 @@ class RunState(CallContext, Generic[P, V]):
 
     @property
     def over(self) -> bool:
-        """Whether every job has its outcome."""
+        """True if every job has its outcome."""
         return self.ledger.recorded == self.ledger.size
 
     def admits(self, now: float) -> bool:
-        """Whether new jobs may still start."""
+        """Return whether new jobs may still start."""
         if self.failure is not None:
             return False
         return now < self.deadline and not self.stop.is_set() and self.exhausted is None
@@ -119,36 +120,38 @@ class RunState(CallContext, Generic[P, V]):
     def start(
         self, job: Job[P], timer: Timer, now: float, rested: Callable[[int], None]
     ) -> Calls[P]:
-        """Begin a job that was admitted in this very step: from here on its outcome is not `NotRun`."""
+        """Start a job that was admitted in the same step: from here on its outcome is not `NotRun`."""
         before = self._salvages.get(job.index) if self._salvages else None
         if before is None:
             calls = Calls(job, self, timer, now, rested)
         else:
             calls = Calls(job, self, timer, now, rested, before.failed.calls, before.call)
-        if job.lane is not None:  # its lane was found ready for its first call
+        if job.lane is not None:  # its lane was ready for its first call
             self.lanes.by_name[job.lane].admitted = calls
         if self.observe is not None:
             self.observe(Admitted(now, job.index, job.lane))
         return calls
 
     def finish(self, calls: Calls[P], outcome: Outcome[V]) -> None:
-        """The body of a job is over."""
+        """Record the end of a job's body."""
         calls.close()
         if calls.job.lane is not None:
             lane = self.lanes.by_name[calls.job.lane]
-            if lane.admitted is calls:  # a lane outlives its runs, and keeps nothing of them
+            if (
+                lane.admitted is calls
+            ):  # a lane outlives its runs and must not keep their objects alive
                 lane.admitted = None
         if self.rounds and isinstance(outcome, Failed) and self._set_aside(outcome, calls.failed):
             return
         self.settle(outcome)
 
     def settle(self, outcome: Outcome[V]) -> None:
-        """Give a job its outcome, and those their own that it blocks."""
+        """Record the outcome of a job, and those of the jobs that it blocks."""
         if self._salvages and self._salvages.pop(outcome.index, None) is not None:
             self._aside.discard(outcome.index)
         self.ledger.record(outcome)
         if self.settled is not None:
-            self._tell_settled(self.settled, outcome)
+            self._report_settled(self.settled, outcome)
         if self.observe is not None:
             self.observe(Finished(trio.current_time(), outcome))
         if self.backlog.tracking:
@@ -157,16 +160,16 @@ class RunState(CallContext, Generic[P, V]):
             self.notify()
 
     def never_ran(self, index: int, cut: Cut, reason: str) -> None:
-        """A job will not be run, or not be run again."""
+        """Settle a job that will not be run, or not be run again."""
         self.settle(self._failure_of(index) or NotRun(index, cut, reason))
 
     def notify(self) -> None:
-        """There may be something to do for everybody."""
+        """Notify every source that there may be something to do."""
         for source in self.sources:
             source.notify()
 
-    def go_on(self) -> None:
-        """A job is over: if nothing else can go on, it is time for those that were set aside."""
+    def retry_set_aside(self) -> None:
+        """Start the salvage round, after the end of a job, if no other job can continue."""
         if not self._aside and not self.backlog.tracking:
             return
         if not all(source.idle for source in self.sources):
@@ -182,24 +185,24 @@ class RunState(CallContext, Generic[P, V]):
             self._fail_stuck()
 
     def next_round(self) -> Sequence[int]:
-        """Those that were set aside, in index order; they are not any more."""
+        """Remove and return the jobs that were set aside, in index order."""
         indices, self._aside = sorted(self._aside), set()
-        self._tell_salvaged(indices)
+        self._report_salvaged(indices)
         return indices
 
-    def tell_news(self) -> None:
-        """A lane may have a next job that had none before."""
+    def notify_if_changed(self) -> None:
+        """Notify the sources that a lane may have a next job now."""
         if self.backlog.has_news:
             self.backlog.has_news = False
             self.notify()
 
-    def tell_waiting(self, lane: str | None, why: Why, index: int | None) -> None:
-        """Tell the observer of a wait whose end is not known."""
+    def report_wait(self, lane: str | None, why: Why, index: int | None) -> None:
+        """Report to the observer a wait whose end is not known."""
         if self.observe is not None:
             self.observe(Waiting(trio.current_time(), lane, why, None, index))
 
     def cut(self, now: float, *, started: bool) -> Cut:
-        """Why a job was cut off at `now`, or not started until then."""
+        """Return the reason why a job was cut off at `now`, or was not started until then."""
         if self.failure is not None:
             return Cut.FAULT
         if now >= self.deadline:
@@ -209,8 +212,8 @@ class RunState(CallContext, Generic[P, V]):
         return Cut.STOP if self.stop.is_set() and not started else Cut.CANCEL
 
     def close(self) -> None:
-        """No job is under way any more and none will start."""
-        self.backlog.tracking = False  # nothing is set free any more
+        """Close the ledger: no job is running and none will start."""
+        self.backlog.tracking = False  # no more jobs are released
         for salvage in tuple(self._salvages.values()):
             self.settle(salvage.failed)
         self.ledger.cut = self.cut(trio.current_time(), started=False)
@@ -219,7 +222,7 @@ class RunState(CallContext, Generic[P, V]):
         self.ledger.close()
 
     def fail(self, error: Exception) -> None:
-        """End the run because of a fault that is not a job's."""
+        """End the run because of an error that does not belong to a job."""
         if self.failure is None:
             self.failure = error
         self.scope.cancel(f"the run failed: {error}")
@@ -230,26 +233,26 @@ class RunState(CallContext, Generic[P, V]):
             self.exhausted = error
             self.notify()
 
-    async def heed_stop(self) -> None:
-        """When the caller sets `stop`, start no new job, and end the waits for permits of first requests."""
+    async def watch_stop(self) -> None:
+        """Wait for the caller's `stop`, then admit no job and withdraw jobs that have made no request."""
         await self.stop.wait()
         self.notify()
         for calls in tuple(self.first_requests.values()):
             calls.withdraw()
 
     def _failure_of(self, index: int) -> Failed | None:
-        """How a job ended that is set aside."""
+        """Return the failure of a job that is set aside; None if it is not."""
         salvage = self._salvages.get(index)
         return None if salvage is None else salvage.failed
 
-    def _tell_settled(self, settled: Callable[[Outcome[V]], None], outcome: Outcome[V]) -> None:
+    def _report_settled(self, settled: Callable[[Outcome[V]], None], outcome: Outcome[V]) -> None:
         try:
             settled(outcome)
         except Exception as error:  # noqa: BLE001 - the consumer's fault ends the run
             self.settled = None
             self.fail(error)
 
-    def _tell_salvaged(self, indices: Sequence[int]) -> None:
+    def _report_salvaged(self, indices: Sequence[int]) -> None:
         if indices and self.observe is not None:
             self.observe(Salvaged(trio.current_time(), tuple(indices)))
 
@@ -275,24 +278,24 @@ class RunState(CallContext, Generic[P, V]):
         if freed is None:
             self._aside.add(index)
         else:
-            self._heed(freed)
+            self._apply_update(freed)
         return True
 
     def _release(self, outcome: Outcome[V]) -> None:
         try:
-            self._heed(self.backlog.over(outcome.index, done=isinstance(outcome, Done)))
+            self._apply_update(self.backlog.over(outcome.index, done=isinstance(outcome, Done)))
         except PlanError as error:
             self.fail(error)
 
-    def _heed(self, freed: Freed) -> None:
-        """Wake who has something to do now, and end those that are blocked."""
+    def _apply_update(self, freed: Freed) -> None:
+        """Wake the sources that have something to do, and settle the jobs that are blocked."""
         if self._salvages:
-            self._tell_salvaged(sorted(i for i in freed.ready if i in self._salvages))
-        self.tell_news()
+            self._report_salvaged(sorted(i for i in freed.ready if i in self._salvages))
+        self.notify_if_changed()
         self._blocked += freed.blocked
         if self._releasing:
             return
-        # A chain of a million jobs may hang on one: no recursion.
+        # A chain of a million jobs may depend on one: no recursion.
         self._releasing = True
         while self._blocked:
             index, by = self._blocked.popleft()

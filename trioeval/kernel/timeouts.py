@@ -1,19 +1,19 @@
-"""The deadlines of jobs, and which of them Trio has to know.
+"""The deadlines of jobs, few of which Trio has to know.
 
-Trio alone cuts a job off, at the instant of its deadline and by its own rules of what comes first. But it
-keeps deadlines in a heap, and to move one for every job costs as much as the bare pool's whole job; nearly
-all jobs are over long before. So a deadline that is far away is only written down, and Trio is told of it
-when the job has lived on to the timekeeper's next round. Short jobs die young: most cost a comparison.
+Trio alone cuts a job off, at the instant of its deadline and by its own rules of precedence. But it keeps
+deadlines in a heap, and changing one for every job costs as much as a whole job of a bare worker pool; nearly
+all jobs end long before. So a deadline that is far away is only recorded here, and is passed to Trio if the
+job still runs at the timekeeper's next round. Most jobs are short and cost one comparison.
 
-One invariant carries it: **Trio knows every deadline before `near`**, and the clock does not reach `near`
-while it is finite, because a round ends half-way to it. (A process that stands still for a whole round
-tells Trio late, and cuts off what was due meanwhile one step of the scheduler later.) After a round the
-timekeeper sleeps and `near` is infinite: the next job that gets a deadline tells Trio itself, and wakes
-it. So there is at most one round for each deadline that is set, none for jobs without a timeout, and where
-nobody keeps the time all deadlines are Trio's.
+The invariant: **Trio knows every deadline before `near`**, and the clock does not reach `near` while it is
+finite, because a round ends half-way to it. (A process that is suspended for a whole round passes deadlines
+late, and cuts off what was due meanwhile one step of the scheduler later.) After a round the timekeeper
+sleeps and `near` is infinite: the next job that gets a deadline passes it to Trio itself, and wakes the
+timekeeper. So there is at most one round for each deadline that is set, none for jobs without a timeout, and
+without a timekeeper all deadlines are Trio's.
 
-Rejected: a timekeeper that cancels by itself. It is a task like any other, and what ends at the very
-instant of a deadline would be cut off or not by the order of tasks.
+Rejected: a timekeeper that cancels by itself. It is a task like any other, so whether a job that ends at the
+instant of its deadline were cut off would depend on the order of tasks.
 
 Law: LIMIT.
 """
@@ -26,7 +26,7 @@ import attrs
 import trio
 
 _ROUND = 1.0
-"""Seconds after which a job is no longer young. Only timeouts of more than two rounds gain anything."""
+"""Seconds after which a job is no longer short. Only timeouts of more than two rounds gain anything."""
 
 
 @attrs.define(eq=False)
@@ -34,13 +34,13 @@ class Timeouts:
     """The deadlines of all jobs of a run."""
 
     near: float = math.inf
-    """Trio knows every deadline before this instant; infinite while nobody counts."""
+    """Trio knows every deadline before this instant; infinite while the timekeeper sleeps."""
     timers: "set[Timer]" = attrs.field(factory=set)
-    """Of all workers that there are."""
+    """The timers of all workers."""
     _wanted: trio.Event = attrs.field(factory=trio.Event)
 
     async def keep(self) -> None:
-        """The timekeeper; ends by cancellation only."""
+        """Run the timekeeper, until cancelled."""
         while True:
             await self._wanted.wait()
             self._wanted = trio.Event()
@@ -48,26 +48,26 @@ class Timeouts:
             await trio.sleep(_ROUND)
             self.near = math.inf
             for timer in self.timers:
-                timer.tell()
+                timer.publish()
 
     def wake(self) -> None:
-        """Count for a round: a job got a deadline, and more may follow."""
+        """Start a round: a job got a deadline, and more may follow."""
         self._wanted.set()
 
 
 class Timer:
     """The deadline of one worker's jobs, one job after another; a context manager around them.
 
-    One cancel scope serves many jobs, because to enter one costs most of all. A scope that was cancelled is
-    spent, and its timer with it.
+    One cancel scope serves many jobs, because entering a scope is the most expensive step. A scope that was
+    cancelled cannot be used again, nor can its timer.
     """
 
-    __slots__ = ("_scope", "_timeouts", "deadline", "told")
+    __slots__ = ("_scope", "_timeouts", "deadline", "known_deadline")
 
     def __init__(self, timeouts: Timeouts) -> None:
         self.deadline = math.inf
-        self.told = math.inf
-        """The deadline that Trio knows. Past it the scope is spent, whether Trio has noticed or not."""
+        self.known_deadline = math.inf
+        """The deadline that Trio knows. After it the scope is unusable, whether Trio has noticed or not."""
         self._timeouts = timeouts
         self._scope = trio.CancelScope()
 
@@ -86,20 +86,20 @@ class Timer:
         return self._scope.__exit__(kind, error, traceback)
 
     def set(self, deadline: float) -> None:
-        """Cut off what runs here at `deadline`, and at no other instant; infinite is never."""
+        """Cut off what runs here at `deadline`, and at no other instant; infinite means never."""
         self.deadline = deadline
         if deadline < self._timeouts.near:
             self._timeouts.wake()
-            self.tell()
-        elif self.told != math.inf:
-            self.tell()
+            self.publish()
+        elif self.known_deadline != math.inf:
+            self.publish()
 
     def cut(self) -> None:
-        """Cut off what runs here now. The timer is spent: no other job comes here."""
+        """Cut off what runs here now. The timer cannot be used again."""
         self._scope.cancel("the run was stopped before the job made a request")
 
-    def tell(self) -> None:
-        """Make Trio know what it has to."""
-        told = self.deadline if self.deadline < self._timeouts.near else math.inf
-        if told != self.told:
-            self._scope.deadline = self.told = told
+    def publish(self) -> None:
+        """Pass the deadline to Trio if it has to know it."""
+        known = self.deadline if self.deadline < self._timeouts.near else math.inf
+        if known != self.known_deadline:
+            self._scope.deadline = self.known_deadline = known

@@ -1,26 +1,27 @@
-"""The queue of a lane: from the arrival of a waiter to the step in which nothing is in its way.
+"""The queue of a lane, from the arrival of a waiter to the step in which nothing blocks it.
 
-Retries stand before everything else, by the index of their jobs; what is new stands behind them, first
-come first served. Only the first looks at the lane, when something may have changed for it; the others sleep
-until they are first. What is in the way decides how it waits on: until an instant, until it is called, among
-the lanes that want a part of the cap, or for the answer to its question for a permit.
+Retries go before everything else, ordered by the index of their jobs; new calls follow, first come, first
+served. Only the first waiter looks at the lane, when something may have changed for it; the others sleep
+until they are first. The obstacle decides how it waits: until an instant, until it is notified, among the
+lanes that want a part of the cap, or for the reply to its request for a permit.
 
-A lock that hands the turn over in order of arrival cannot let a retry pass; a heap of timers would wake
-waiters that cannot start.
+A lock that hands over in order of arrival cannot let a retry pass; a heap of timers would wake waiters that
+cannot start.
 
-**Permits**, of limits that others share too. A permit may be a message away, or a minute, and a holder of
-one uses up what others wait for. So a call must not take a slot before it has its permit, and must not take
-a permit before it could use it. The rule: only the first in the queue asks, and only when nothing else is in
-its way. It keeps its place, and no slot. With the answer it looks at its lane once more. If that is blocked
-by now, it gives the permit back unused and asks again later.
+**Permits** of shared limits. A permit may take one message, or a minute, and its holder uses up what others
+wait for. So a call must not take a slot before it has its permit, and must not take a permit before it could
+use it. The rule: only the first in the queue requests one, and only when it has no other obstacle. It keeps
+its place, and holds no slot. With the permit it looks at its lane once more. If the lane is blocked by then,
+it gives the permit back unused and requests one again later.
 
-Two things make that fair. A waiter that asks stays first, also before calls that are made again: a question
-under way is not taken back for them. And it keeps its place among the lanes that wait for the cap over all
-lanes, until it learns that it has to wait: on a full cap, the time that the answer takes would otherwise
-cost it its turn again and again.
+Two rules make that fair. A waiter that has requested a permit stays first, also before retries: they do not
+cancel its request. And it keeps its place among the lanes that wait for the cap over all lanes, until it
+learns that it has to wait: on a full cap, the time of the request would otherwise cost it its turn again and
+again.
 
-Rejected: to ask with a slot in hand (a slot would wait), to ask for all waiters (permits of calls that their
-lane does not let start), to keep a permit while the lane is blocked (others would wait for nothing).
+Rejected: requesting with a slot in hand (a slot would wait), requesting for all waiters (permits of calls
+that their lane does not let start), keeping a permit while the lane is blocked (others would wait for
+nothing).
 
 Laws: BUDGET, LEASE.
 """
@@ -43,15 +44,15 @@ from trioeval.rates import Breaker, Follower
 
 @attrs.define(eq=False)
 class Cap:
-    """The slots of all lanes together; made by `Lanes`.
+    """The slots of all lanes together; created by `Lanes`.
 
-    It is taken last and given back first, so that a lane that waits for it holds nothing. Lanes that wait
-    for it have a queue of their own, and one that does not wait yet passes no other: a busy lane cannot keep
-    the cap to itself.
+    It is taken last and released first, so that a lane that waits for it holds nothing. Lanes that wait for
+    it have their own queue, and a lane outside that queue passes none in it: a busy lane cannot keep the cap
+    to itself.
     """
 
     total: int
-    """≥ 1."""
+    """The bound, ≥ 1."""
     _limiter: trio.CapacityLimiter = attrs.field(init=False)
     _queue: list[Follower] = attrs.field(factory=list)
 
@@ -63,41 +64,41 @@ class Cap:
 
     @property
     def idle(self) -> bool:
-        """Whether no call holds a part of it and no lane waits for one."""
+        """True if no call holds a part of it and no lane waits for one."""
         return not self._limiter.borrowed_tokens and not self._queue
 
     def admits(self, lane: Follower) -> bool:
-        """Whether a call of `lane` may start now: nobody before it in the queue waits for the last slots."""
+        """Return whether a call of `lane` may start now: the lanes before it need not the last free slots."""
         before = self._queue.index(lane) if lane in self._queue else len(self._queue)
         return self._limiter.available_tokens > before
 
     @property
     def free(self) -> bool:
-        """Whether a part of it is free, whoever waits."""
+        """True if a slot is free, regardless of waiting lanes."""
         return self._limiter.available_tokens > 0
 
     def join(self, lane: Follower, *, again: bool = False) -> None:
-        """The first in line of `lane` waits for the cap, and for nothing else.
+        """Queue a lane whose first waiter waits for the cap and for nothing else.
 
         Args:
-            lane: Whose.
+            lane: The lane.
             again: Whether it has just had its turn and could not use it: it is the next one then.
         """
         if lane not in self._queue:
             self._queue.insert(0 if again else len(self._queue), lane)
 
     def leave(self, lane: Follower) -> None:
-        """It does so no more."""
+        """Remove a lane from the queue."""
         if lane in self._queue:
             self._queue.remove(lane)
             self._call()
 
     def take(self, call: object) -> None:
-        """`call` starts; only after `admits`, in the same step."""
+        """Take a slot for `call`; only after `admits`, in the same step."""
         self._limiter.acquire_on_behalf_of_nowait(call)
 
     def release(self, call: object) -> None:
-        """`call` is over."""
+        """Release the slot of `call`."""
         self._limiter.release_on_behalf_of(call)
         self._call()
 
@@ -107,19 +108,19 @@ class Cap:
 
 
 Obstacle: TypeAlias = tuple[Why, float]
-"""What is in the way of a start, and until when; infinite where that is not known."""
+"""The reason why a start is not possible, and the instant until which; infinite if unknown."""
 
 _HELD = (-1, 0, 0)
 
 
 @attrs.define(eq=False)
 class Waiter:
-    """One that waits in the queue."""
+    """A call, or a next job, in the queue."""
 
     rank: tuple[int, int, int]
-    """The least is the first."""
+    """The smallest is first."""
     called: trio.Event = attrs.field(factory=trio.Event)
-    """Set to make it look again, perhaps for nothing."""
+    """Set to make it look again, possibly in vain."""
 
 
 def _rank(waiter: Waiter) -> tuple[int, int, int]:
@@ -131,31 +132,31 @@ class WaitQueue:
     """The waiters of one lane."""
 
     _lane: str
-    """The lane's name."""
+    """The name of the lane."""
     _breaker: Breaker
-    """Of the lane: its reason is set when the lane is closed."""
+    """The lane's breaker; its reason is set when the lane is closed."""
     _cap: Cap | None
     permits: Permits | None
-    """Where calls get their permits; None if they need none."""
+    """The source of permits; None if calls need none."""
     waiters: list[Waiter] = attrs.field(factory=list)
-    """In order; to be looked at only."""
+    """In order; read-only for others."""
     why: Why | None = None
-    """What the first was found to wait for."""
+    """The reason why the first waiter waits."""
     _asking: trio.CancelScope | None = None
-    """What the first asks for its permit in, or did so last."""
+    """The scope of the first waiter's latest request for a permit."""
     _arrivals: Iterator[int] = attrs.field(factory=itertools.count)
 
     def notify(self) -> None:
-        """Call the first: the lane, a budget or the cap over all lanes may have changed."""
+        """Wake the first waiter: the lane, a budget or the cap over all lanes may have changed."""
         if self.waiters:
             self.waiters[0].called.set()
 
     def dismiss(self) -> None:
-        """Call all, because the lane is closed; a question for a permit ends."""
+        """Wake all waiters because the lane is closed, and cancel a request for a permit."""
         for waiter in self.waiters:
             waiter.called.set()
         if self._asking is not None:
-            self._asking.cancel("nobody in line is served any more")
+            self._asking.cancel("the lane is closed")
 
     async def wait(
         self,
@@ -165,17 +166,17 @@ class WaitQueue:
         *,
         passes: bool = False,
     ) -> float:
-        """Wait until `look` finds no obstacle; returns that instant. A checkpoint.
+        """Wait until `look` finds no obstacle; return that instant. A checkpoint.
 
         Args:
-            look: Asked when the waiter is the first.
-            observe: Told of every wait.
-            call: What waits; None for the lane's next job.
-            passes: Whether the call stands before what is new.
+            look: Called when the waiter is the first.
+            observe: Notified of every wait.
+            call: The call that waits; None for the lane's next job.
+            passes: Whether the call goes before new calls.
 
         Raises:
             LaneClosedError: The lane serves no more calls.
-            Exception: What `look` and the permits raise.
+            Exception: Any that `look` or the permits raise.
         """
         index = None if call is None else call.index
         waiter = self._join(index if passes else None)
@@ -188,7 +189,7 @@ class WaitQueue:
                     raise LaneClosedError(self._lane, reason)
                 now = trio.current_time()
                 obstacle = (Why.TURN, math.inf)
-                # Before the look: whoever is told of it may change the lane in that very moment.
+                # Before the look: an observer may change the lane at the moment in which it is notified.
                 waiter.called = trio.Event()
                 if self.waiters[0] is waiter:
                     obstacle = look(now)
@@ -198,7 +199,7 @@ class WaitQueue:
                 self._queue_for_cap(obstacle[0])
                 if call is not None:
                     call.give_back_permit()
-                    if obstacle[0] is Why.QUOTA and self.permits is not None:
+                    if obstacle[0] is Why.SHARED_LIMIT and self.permits is not None:
                         told = None
                         await self._ask(self.permits, waiter, call)
                         continue
@@ -221,7 +222,7 @@ class WaitQueue:
         return waiter
 
     def _leave(self, waiter: Waiter) -> None:
-        """Remove a waiter, served or not; it is the next one's turn."""
+        """Remove a waiter, whether served or not; it is the next one's turn."""
         at = bisect.bisect_left(self.waiters, waiter.rank, key=_rank)
         del self.waiters[at]
         if at == 0:
@@ -230,10 +231,10 @@ class WaitQueue:
             self._cap.leave(self)
 
     async def _ask(self, permits: Permits, waiter: Waiter, call: CallRequest) -> None:
-        """Get the first its permit; none if the queue is dismissed meanwhile. A checkpoint.
+        """Get a permit for the first waiter; none if the queue is dismissed meanwhile. A checkpoint.
 
         Raises:
-            QuotaError: There will never be one.
+            LimitError: A permit for the call can never be granted.
         """
         waiter.rank = _HELD
         with trio.CancelScope() as self._asking:
@@ -243,19 +244,19 @@ class WaitQueue:
             call.permit = await permits.take(call.index, call.tokens, call.money, told)
 
     def _on_shortage(self, call: CallRequest, shortage: Shortage) -> None:
-        """The permit has to be waited for."""
+        """Note that the permit has to be waited for."""
         if self._cap is not None:
             self._cap.leave(self)
         if call.observe is not None:
             now = trio.current_time()
             until, index = shortage.until, call.index
-            call.observe(Waiting(now, self._lane, Why.QUOTA, until, index, shortage))
+            call.observe(Waiting(now, self._lane, Why.SHARED_LIMIT, until, index, shortage))
 
     def _queue_for_cap(self, why: Why) -> None:
         if self._cap is None or why is Why.TURN:
             return
-        # Who asks for a permit keeps its turn until it is told to wait.
-        if why in (Why.CAP, Why.QUOTA):
+        # A waiter that requests a permit keeps its turn until it learns that it has to wait.
+        if why in (Why.CAP, Why.SHARED_LIMIT):
             self._cap.join(self)
         else:
             self._cap.leave(self)

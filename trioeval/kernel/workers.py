@@ -1,30 +1,30 @@
-"""The workers of a run: a foreman a lane, its workers, and one leader among them.
+"""The workers of a run: a supervisor for each lane, its workers, and one of them next in line.
 
-A worker takes the lane's next job, runs it in its own task, and takes the next one at once if the lane can
-serve it: in full swing no task is made, woken or handed anything between two jobs. When the lane cannot
-serve a next job now, one worker stays as the *leader* and stands in line for it; the others go home. The
-leader becomes the job's worker in the very step in which the lane is ready, so that nothing comes between
-admission and start, and the jobs of a lane start by rank and index.
+A worker takes the lane's next job, runs it in its own task, and takes another one at once if the lane can
+serve it: at full load no task is created, woken or handed anything between two jobs. When the lane cannot
+serve a next job now, one worker stays *next in line* and waits in the lane's queue; the others end. The
+waiting worker starts the job in the same step in which the lane is ready, so nothing comes between admission
+and start, and the jobs of a lane start by rank and index.
 
-The *foreman*, a child task of the run with a nursery of workers, sees to it that somebody leads when leading
-can help: it is notified when a slot is given back and when a job is taken or over, and sends a worker if
-there are jobs left, nobody leads, and a slot is free or others stand in line for it. That is how a lane goes
-on while the worker of a job waits elsewhere for a grader, and why no slot waits for a worker (law EAGER).
-Jobs on no lane have a foreman and workers as well, whose leader waits for the serial gate only.
+The *supervisor*, a child task of the run with a nursery of workers, makes sure that a worker is next in line
+when that can help: it is notified when a slot is released and when a job is taken or over, and starts a
+worker if jobs are left, no worker is next in line, and a slot is free or other waiters queue for it. So a
+lane continues while the worker of a job waits elsewhere for a grader, and no slot waits for a worker (law
+EAGER). Jobs on no lane have a supervisor and workers as well; their next in line waits for the serial gate
+only.
 
-A job is *live* from its start to its end, whatever it waits for, and costs memory. How many may be live
-follows the widths: as many as all lanes could have in flight, since a job may call any of them, and some
-more. Jobs that rest in a back-off do not count, or else those of a failing service would keep those of
-another one from starting; they cost memory all the same, so with them at most `_WITH_RESTING` times as many
-are live.
+A job is *live* from its start to its end, whatever it waits for, and costs memory. The number of live jobs
+is bounded by the total max concurrency of all lanes, since a job may call any of them, plus a margin. Jobs
+in a back-off do not count, or the jobs of a failing service would keep those of another one from starting;
+but they cost memory, so including them at most `_WITH_RESTING` times as many jobs are live.
 
-Rejected: one task a job (a million tasks); `width` fixed workers (a job that waits outside its slot keeps
-its worker and leaves the slot empty); a queue from foreman to workers (two hops a job, and a gap between
-admission and start).
+Rejected: one task per job (a million tasks); `max_concurrency` fixed workers (a job that waits outside its
+slot keeps its worker and leaves the slot empty); a queue from supervisor to workers (two hops per job, and a
+gap between admission and start).
 
 **Outcomes.** Failures are data: an `Exception` of the body becomes `Failed`. Cancellation is never caught
-here. A `Cancelled` that the job's own scope takes back is a timeout, or the job was withdrawn (see
-`CallContext`); any other one passes, and the `finally` records `Interrupted` on its way.
+here. A `Cancelled` that belongs to the job's own scope means a timeout or a withdrawn job (see
+`CallContext`); any other one propagates, and the `finally` records `Interrupted` on its way.
 
 Laws: TOTAL, HONEST, LIMIT, DRAIN, SERIAL.
 """
@@ -47,25 +47,25 @@ from trioeval.kernel.run_state import JobSource, RunState
 from trioeval.kernel.timeouts import Timer
 
 _PAUSE_AFTER = 0.005
-"""Seconds after which a worker lets others run, if no body has done it: none of them has to."""
+"""Seconds after which a worker lets other tasks run, since a body need not have a checkpoint."""
 _STRIDE = 1000
-"""Jobs of a closed lane that get their outcome between two looks at the rest of the world."""
+"""Jobs of a closed lane that are settled between two checkpoints."""
 _SPARE = 256
-"""Live jobs beyond the widths of all lanes, where the run sets no bound."""
+"""Live jobs beyond the max concurrency of all lanes, where the run sets no bound."""
 _WITH_RESTING = 16
-"""Live jobs of which some rest, as a multiple of those of which none does."""
+"""Bound of live jobs including those in a back-off, as a multiple of the bound without them."""
 
 
 async def work(running: RunState[P, V], source: JobSource[P]) -> None:
-    """Run the jobs of a source until it has none for this worker. A checkpoint if it is cancelled."""
-    # Sent before the run was cancelled, and running only after it: it would still begin a job.
+    """Run the jobs of a source until it has none for this worker. A checkpoint if cancelled."""
+    # A worker that was started before the run was cancelled and runs only after it would still start a job.
     await trio.lowlevel.checkpoint_if_cancelled()
     calls: Calls[P] | None = None  # of the job that has no outcome yet
     try:
         while True:
             with Timer(running.timeouts) as timer:
                 now = trio.current_time()
-                while now < timer.told:
+                while now < timer.known_deadline:
                     job = source.admit_nowait(now) if now < running.pause_at else None
                     if job is None:
                         job = await _wait_job(running, source, timer)
@@ -93,13 +93,13 @@ async def work(running: RunState[P, V], source: JobSource[P]) -> None:
                 source.leave()
     finally:
         if calls is not None:
-            # Only the run's deadline, its failure or the caller's scope gets here with a job under way.
+            # Only the run's deadline, its failure or the caller's scope leads here with a job running.
             running.finish(calls, _cut_off(running, calls))
             source.leave()
 
 
 async def _wait_job(running: RunState[P, V], source: JobSource[P], timer: Timer) -> Job[P] | None:
-    """The worker's next job, if it cannot be had at once; no checkpoint after its admission."""
+    """Return the worker's next job if none is available at once; no checkpoint after its admission."""
     now = trio.current_time()
     if now >= running.pause_at:
         running.pause_at = now + _PAUSE_AFTER
@@ -112,9 +112,9 @@ async def _wait_job(running: RunState[P, V], source: JobSource[P], timer: Timer)
 
 
 def cancellation_of(group: BaseExceptionGroup[BaseException]) -> BaseExceptionGroup[BaseException]:
-    """A body with a nursery of its own was cancelled, and failed while it cleaned up.
+    """Return the exception to propagate for a body with a nursery that failed while it was cancelled.
 
-    Nobody waits for that failure any more; the cancellation must go on alone.
+    The failure during clean-up has no receiver any more; only the cancellation must propagate.
     """
     cancelled, rest = group.split(trio.Cancelled)
     return cancelled if cancelled is not None and isinstance(rest, ExceptionGroup) else group
@@ -129,15 +129,15 @@ def _cut_off(running: RunState[P, V], calls: Calls[P]) -> Interrupted:
 class SerialJobs(JobSource[P], Generic[P, V]):
     """The serial jobs of one run, which run alone over all lanes, one after another in index order.
 
-    One worker runs them all. It passes the serial gate for each, then waits for the job's lane like any
-    other first call; while it has the gate nothing else runs, so nothing is before it for long. It looks
-    after jobs that were set aside by itself.
+    One worker runs them all. For each it enters the serial gate, then waits for the job's lane like any other
+    first call; while it holds the gate nothing else runs, so few waiters can be before it. It runs jobs that
+    were set aside itself.
     """
 
     running: RunState[P, V]
     _indices: Iterator[int] = attrs.field(init=False)
     _line: trio.CancelScope = attrs.field(factory=trio.CancelScope)
-    """What the worker waits in between two jobs."""
+    """The scope in which the worker waits between two jobs."""
 
     def __attrs_post_init__(self) -> None:
         self._indices = iter(self.running.plan.alone)
@@ -148,7 +148,7 @@ class SerialJobs(JobSource[P], Generic[P, V]):
             self._line.cancel("the run admits no new jobs")
 
     async def admit(self) -> Job[P] | None:
-        """The next serial job, when nothing else runs and its lane can serve it. A checkpoint if so."""
+        """Return the next serial job when nothing else runs and its lane can serve it. A checkpoint if so."""
         while (job := self._next()) is not None:
             with trio.CancelScope() as self._line:
                 try:
@@ -158,20 +158,20 @@ class SerialJobs(JobSource[P], Generic[P, V]):
         return None
 
     def leave(self) -> None:
-        """A serial job is over."""
+        """Release the serial gate at the end of a serial job."""
         self.running.lanes.gate.leave_serial()
 
     async def _pass_gate(self, job: Job[P]) -> Job[P] | None:
-        """Wait until nothing else runs, and until the lane of the job can serve it, if it needs one.
+        """Wait until nothing else runs, and until the job's lane can serve it if it needs one.
 
         Raises:
             LaneClosedError: The lane serves no more calls.
         """
         lanes = self.running.lanes
         lane = None if job.lane is None else lanes[job.lane]
-        job = self.running.plan.looked_at(job)
+        job = self.running.plan.inspected(job)
         if not lanes.gate.idle:
-            self.running.tell_waiting(job.lane, Why.GATE, job.index)
+            self.running.report_wait(job.lane, Why.GATE, job.index)
         await lanes.gate.enter_serial()
         admitted = False
         try:
@@ -189,7 +189,7 @@ class SerialJobs(JobSource[P], Generic[P, V]):
         running = self.running
         if not running.admits(trio.current_time()):
             return None
-        # What is set aside comes before what follows it: serial jobs run in index order.
+        # Jobs that are set aside come before their successors: serial jobs run in index order.
         indices = itertools.chain(running.next_round(), self._indices)
         index = next((index for index in indices if not running.backlog.blocks(index)), None)
         try:
@@ -201,23 +201,23 @@ class SerialJobs(JobSource[P], Generic[P, V]):
 
 @attrs.define(eq=False)
 class LaneWorkers(JobSource[P], Generic[P, V]):
-    """The workers of one run on one lane, or on none, and where they get their jobs from."""
+    """The workers of one run on one lane, or on none, and the source of their jobs."""
 
     running: RunState[P, V]
     lane: Lane | None
     max_live: int | None = None
-    """Jobs that may be live at once and not rest, ≥ 1; None lets it follow the widths of all lanes."""
+    """Bound of live jobs that do not rest, ≥ 1; None derives it from the max concurrency of all lanes."""
     name: str | None = attrs.field(init=False)
-    """The lane's name."""
+    """The name of the lane."""
     title: str = attrs.field(init=False)
-    """What tasks are named after."""
+    """The name for tasks."""
     _live: int = 0
     """Jobs that are started and not over."""
     _resting: int = 0
     """Those of them that rest in a back-off."""
     _leading: bool = False
     _line: trio.CancelScope = attrs.field(factory=trio.CancelScope)
-    """What the leader waits in."""
+    """The scope in which the next in line waits."""
     _news: trio.Event = attrs.field(factory=trio.Event)
 
     def __attrs_post_init__(self) -> None:
@@ -226,7 +226,7 @@ class LaneWorkers(JobSource[P], Generic[P, V]):
 
     @property
     def idle(self) -> bool:
-        """Whether no job is live, and none waits that may start."""
+        """True if no job is live and none that may start is waiting."""
         if self._live:
             return False
         backlog = self.running.backlog
@@ -234,13 +234,13 @@ class LaneWorkers(JobSource[P], Generic[P, V]):
         return backlog.walked if index is None else not self._in_window(index)
 
     async def serve(self) -> None:
-        """The foreman: returns when every job of the run is over, or none may start any more."""
+        """Supervise the workers; return when every job of the run is over or none may start any more."""
         if self.lane is not None:
             self.lane.followers.append(self)
         try:
             async with trio.open_nursery() as workers:
                 while self.running.admits(trio.current_time()) and not self.running.over:
-                    # Re-arm before looking: news between the look and the wait would be missed.
+                    # Re-arm before looking: a notification between the look and the wait would be missed.
                     self._news = trio.Event()
                     if self._look():
                         workers.start_soon(work, self.running, self, name=f"worker: {self.title}")
@@ -251,17 +251,20 @@ class LaneWorkers(JobSource[P], Generic[P, V]):
                 self.lane.followers.remove(self)
 
     def notify(self) -> None:
-        """Something changed that may call for a leader, or leave it without a job."""
+        """Check again: a worker may be needed next in line, or the one there may have no job left."""
         self._news.set()
 
     def admit_nowait(self, now: float) -> Job[P] | None:
-        """The next job, if the lane can serve it at `now` and nobody stands in line."""
+        """Return the next job if the lane can serve it at `now` and its queue is empty."""
         if not self._full and self.running.lanes.gate.open:
             return self._take(now) if self.lane is None or self.lane.ready(now) else None
         return None
 
     async def admit(self) -> Job[P] | None:
-        """Lead, if nobody does: the next job, as soon as the lane can serve it. A checkpoint if so."""
+        """Wait next in line, if no worker does; return the next job as soon as the lane can serve it.
+
+        A checkpoint if it returns a job.
+        """
         if self._leading or self._full:
             return None
         self._leading = True
@@ -269,50 +272,50 @@ class LaneWorkers(JobSource[P], Generic[P, V]):
             with trio.CancelScope() as self._line:
                 return await self._lead()
         except LaneClosedError:
-            return None  # the foreman sees that too
+            return None  # the supervisor notices that too
         finally:
             self._leading = False
             self.notify()
         return None
 
     def leave(self) -> None:
-        """A job is over. Its worker is the next to look for one, so nobody has to be told."""
+        """Count the end of a job. Its worker is the next to look for one, so no notification is needed."""
         self._live -= 1
         self.running.lanes.gate.leave()
         if not self._live:
-            self.running.go_on()
+            self.running.retry_set_aside()
 
     def rested(self, change: int) -> None:
-        """A job has begun to rest, which may make room for another one, or rests no more."""
+        """Count a job that starts to rest, which may make room for another one, or that ends its rest."""
         self._resting += change
         self.notify()
 
     @property
     def _full(self) -> bool:
-        """Whether no more jobs may be live now."""
+        """True if no more jobs may be live now."""
         most = self.max_live
         if self._live < (_SPARE if most is None else most):
             return False
         if most is None:
-            most = _SPARE + sum(lane.width for lane in self.running.lanes.values())
+            most = _SPARE + sum(lane.max_concurrency for lane in self.running.lanes.values())
         return self._live - self._resting >= most or self._live >= _WITH_RESTING * most
 
     async def _lead(self) -> Job[P] | None:
         gate = self.running.lanes.gate
         while self._has_next():
             if not gate.open:
-                self.running.tell_waiting(self.name, Why.GATE, None)
+                self.running.report_wait(self.name, Why.GATE, None)
                 await gate.wait_open()
             if self.lane is not None:
                 await self.lane.wait_ready(self.running.observe)
             if self._full:
-                return None  # jobs that rested are back
+                return None  # jobs that rested are working again
             if gate.open and (job := self._take(trio.current_time())) is not None:
                 return job
         return None
 
     def _take(self, now: float) -> Job[P] | None:
-        """Admit the next job, if there is one that may still start."""
+        """Admit the next job, if one may still start."""
         running = self.running
         if not running.admits(now):
             return None
@@ -324,7 +327,7 @@ class LaneWorkers(JobSource[P], Generic[P, V]):
             running.fail(error)
             return None
         if running.backlog.has_news:
-            running.tell_news()
+            running.notify_if_changed()
         if job is not None:
             running.lanes.gate.enter()
             self._live += 1
@@ -332,7 +335,7 @@ class LaneWorkers(JobSource[P], Generic[P, V]):
         return job
 
     def _look(self) -> bool:
-        """The foreman's look: whether somebody should lead."""
+        """Return whether a worker should be started to be next in line."""
         lane = self.lane
         if lane is not None:
             if lane.closed is not None:
@@ -344,31 +347,31 @@ class LaneWorkers(JobSource[P], Generic[P, V]):
             self._line.cancel("the job was withdrawn")
         if self._leading or self._full:
             return False
-        # On a lane of one run whose slots are all taken, the worker that frees one takes the next job.
+        # On a lane of one run whose slots are all taken, the worker that releases one takes the next job.
         contended = lane is None or lane.in_line or len(lane.followers) > 1
         if not (contended or (lane is not None and lane.slot_free) or not self._live):
             return False
         found = self._has_next()
         if not found and not self._live:
-            self.running.go_on()
+            self.running.retry_set_aside()
         return found
 
     def _has_next(self) -> bool:
-        """Whether a job may start as far as the run is concerned; tells if it is the window that says no."""
+        """Return whether the run lets a job start; report the wait if the reorder window does not."""
         index = self._next()
         if index is not None and not self._in_window(index):
-            self.running.tell_waiting(self.name, Why.WINDOW, None)
+            self.running.report_wait(self.name, Why.WINDOW, None)
             return False
         return index is not None
 
     def _next(self) -> int | None:
-        """The next job, if the run still admits one; looks again later if that is not known."""
+        """Return the next job if the run still admits one; look again later if that is not known."""
         running = self.running
         try:
             if not running.admits(trio.current_time()):
                 return None
             has = running.backlog.has(self.name)
-            running.tell_news()
+            running.notify_if_changed()
         except PlanError as error:
             running.fail(error)
             return None
@@ -380,7 +383,7 @@ class LaneWorkers(JobSource[P], Generic[P, V]):
         return index < self.running.ledger.emitted + self.running.window
 
     def _give_up(self, reason: str) -> None:
-        """The lane serves nothing more: its jobs get their outcome unstarted."""
+        """Settle the jobs of a closed lane as not run."""
         backlog = self.running.backlog
         try:
             for _ in range(_STRIDE):
@@ -396,4 +399,4 @@ class LaneWorkers(JobSource[P], Generic[P, V]):
             self.running.fail(error)
             return
         if not self._live:
-            self.running.go_on()
+            self.running.retry_set_aside()

@@ -1,13 +1,13 @@
 """Limits that are shared beyond this process, held through leases: reserve, then complete.
 
-This package's front imports neither trio nor a network: what a suite file says of quotas is read with it.
+Importing this package imports neither trio nor a network client, because suite files are read with it.
 """
 
 from trioeval.limits.model import Actual as Actual
-from trioeval.limits.model import Ask as Ask
 from trioeval.limits.model import Decision as Decision
 from trioeval.limits.model import Denied as Denied
 from trioeval.limits.model import Granted as Granted
+from trioeval.limits.model import LeaseRequest as LeaseRequest
 from trioeval.limits.model import Limit as Limit
 from trioeval.limits.model import LimitState as LimitState
 from trioeval.limits.model import Requirement as Requirement

@@ -1,4 +1,4 @@
-"""Whoever keeps limits: what the in-memory, the Redis and the HTTP one have in common, and its users."""
+"""The interfaces of limit backends (memory, Redis, HTTP) and the permits that lanes get from them."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -7,16 +7,16 @@ from typing import Protocol, runtime_checkable
 import attrs
 
 from trioeval.kernel import Permit, Permits, Shortage
-from trioeval.limits.denials import other_kind, two_of_one_key
+from trioeval.limits.denials import duplicate_key, kind_mismatch
 from trioeval.limits.json import limit_data
 from trioeval.limits.model import (
     MOST,
     Actual,
-    Ask,
     Decision,
+    LeaseRequest,
     Limit,
+    LimitKey,
     LimitState,
-    QuotaKey,
     Requirement,
     Settlement,
     Unit,
@@ -25,99 +25,99 @@ from trioeval.limits.model import (
 
 @runtime_checkable
 class Backend(Protocol):
-    """Keeps limits and decides about leases. Every method is one round trip, however many items it has.
+    """Keep limits and decide about leases. Each method is one round trip for any number of items.
 
     Raises:
-        QuotaError: `limiter_unavailable`: nobody knows what became of the request; it may be repeated, with
-            the same lease ids.
+        LimitError: `limiter_unavailable`: the outcome of the request is unknown; it may be repeated with the
+            same lease ids.
     """
 
-    async def reserve(self, asks: Sequence[Ask], /) -> Sequence[Decision]:
-        """Decide about each, in order; the decisions have the same places."""
+    async def reserve(self, asks: Sequence[LeaseRequest], /) -> Sequence[Decision]:
+        """Decide about each request; the decisions have the same order."""
         ...
 
     async def complete(self, settlements: Sequence[Settlement], /) -> None:
-        """End leases. One that is unknown, or over already, changes nothing."""
+        """End leases. A lease that is unknown or already over changes nothing."""
         ...
 
     async def extend(self, lease_ids: Sequence[str], /) -> Sequence[bool]:
-        """Put off the expiry of the holds of leases; False for one that is over or unknown."""
+        """Postpone the expiry of the holds of leases; False for a lease that is over or unknown."""
         ...
 
     async def states(self) -> Sequence[LimitState]:
-        """All limits, by key."""
+        """Return all limits, by key."""
         ...
 
     async def define(self, limit: Limit, /) -> LimitState:
-        """Make a limit, or change one. A smaller capacity holds as soon as so much of it is free."""
+        """Create or change a limit. A smaller capacity takes effect as soon as that much of it is free."""
         ...
 
     async def pause(self, key: str, seconds: float, /) -> LimitState:
-        """Grant nothing of a limit for so many seconds from now; 0 opens it again."""
+        """Grant nothing of a limit for `seconds` from now; 0 resumes it."""
         ...
 
     async def remove(self, key: str, /) -> None:
-        """Forget a limit: whoever asks for it from now on, or waits for it, is denied for good.
+        """Remove a limit. Requests for it, waiting or later, are denied for good.
 
-        Leases that took of it live on with what else they have.
+        Leases that hold a share of it keep their other shares.
 
         Raises:
-            QuotaError: `unknown_limit_key`.
+            LimitError: `unknown_limit_key`.
         """
         ...
 
 
-class Quota(Protocol):
-    """An open quota, as lanes use it."""
+class SharedLimits(Protocol):
+    """Open shared limits, as lanes use them."""
 
-    def permits(self, lane: str, keys: Sequence[QuotaKey]) -> Permits:
-        """What the calls of one lane ask before they start.
+    def permits(self, lane: str, keys: Sequence[LimitKey]) -> Permits:
+        """Return the permits that the calls of one lane acquire before they start.
 
         Args:
-            lane: Its name, for people.
-            keys: What each of its calls counts against.
+            lane: Its name, for messages.
+            keys: The limits that each of its calls counts against.
         """
         ...
 
     async def states(self) -> Sequence[LimitState]:
-        """All limits, by key. A checkpoint."""
+        """Return all limits, by key. A checkpoint."""
         ...
 
 
-# What a call counts against its limits: before it, at most; after it, really.
+# The amounts of a call: an upper bound before it, the actual usage after it.
 #
-# Amounts are whole numbers: money counts in millionths, and what is counted at most is rounded up.
+# Amounts are whole numbers: money counts in millionths, and upper bounds are rounded up.
 
 
 _MICRO = 1_000_000
 
 
-def requirements_of(keys: Iterable[QuotaKey], tokens: int, money: float) -> tuple[Requirement, ...]:
-    """What a request takes at most of each limit, 1 at least.
+def requirements_of(keys: Iterable[LimitKey], tokens: int, money: float) -> tuple[Requirement, ...]:
+    """Return the most that a request takes of each limit, at least 1.
 
     Args:
-        keys: What it counts against.
-        tokens: The most that it may use, ≥ 0.
-        money: Likewise, ≥ 0.
+        keys: The limits that it counts against.
+        tokens: The most tokens that it may use, ≥ 0.
+        money: The most money that it may cost, ≥ 0.
 
     Example:
-        >>> keys = QuotaKey("m:rpm", "requests"), QuotaKey("m:tpm", "tokens")
+        >>> keys = LimitKey("m:rpm", "requests"), LimitKey("m:tpm", "tokens")
         >>> [one.amount for one in requirements_of(keys, 512, 0.0)]
         [1, 512]
     """
     return tuple(Requirement(use.key, max(1, _amount(use.unit, tokens, money))) for use in keys)
 
 
-def actuals_of(keys: Iterable[QuotaKey], tokens: int, money: float) -> tuple[Actual, ...]:
-    """What it has used; of requests and slots nothing is said: they keep what they took.
+def actuals_of(keys: Iterable[LimitKey], tokens: int, money: float) -> tuple[Actual, ...]:
+    """Return the actual usage of a request. Requests and slots are left out: they keep what they reserved.
 
     Args:
-        keys: What it counts against.
-        tokens: What it used; less than nothing is taken as nothing.
-        money: Likewise.
+        keys: The limits that it counts against.
+        tokens: The tokens that it used; a negative number counts as 0.
+        money: The money that it cost; a negative number counts as 0.
 
     Example:
-        >>> keys = QuotaKey("m:rpm", "requests"), QuotaKey("team:cost_micro", "cost_micro")
+        >>> keys = LimitKey("m:rpm", "requests"), LimitKey("team:cost_micro", "cost_micro")
         >>> actuals_of(keys, 512, 0.0125)
         (Actual(key='team:cost_micro', amount=12500),)
     """
@@ -129,7 +129,7 @@ def actuals_of(keys: Iterable[QuotaKey], tokens: int, money: float) -> tuple[Act
 
 
 def nothing_of(requirements: Iterable[Requirement]) -> tuple[Actual, ...]:
-    """What a request has used that was never made."""
+    """Return the usage of a request that was never sent."""
     return tuple(Actual(one.key, 0) for one in requirements)
 
 
@@ -137,19 +137,21 @@ def _amount(unit: Unit, tokens: int, money: float) -> int:
     if unit == "tokens":
         return max(0, min(tokens, MOST))
     if unit == "cost_micro":
-        # A float times a million is off by so little that it must not cost a millionth more.
+        # The rounding error of a float times a million must not add a millionth.
         return MOST if money >= MOST / _MICRO else max(0, math.ceil(round(money * _MICRO, 3)))
     return 1
 
 
-# What a lane has of a lease: from the question to the end of its request.
+# The lease of a call, from its request to the end of the call.
 
 
 class Leases(Protocol):
-    """Where the leases of this program come from."""
+    """The source of a program's leases."""
 
-    def take_nowait(self, job_id: str, requirements: tuple[Requirement, ...], /) -> Ask | None:
-        """A lease that can be had in this step; None if there is none."""
+    def take_nowait(
+        self, job_id: str, requirements: tuple[Requirement, ...], /
+    ) -> LeaseRequest | None:
+        """Return a lease that is available at once, or None."""
         ...
 
     async def take(
@@ -158,25 +160,25 @@ class Leases(Protocol):
         requirements: tuple[Requirement, ...],
         told: Callable[[Shortage], None],
         /,
-    ) -> Ask | None:
+    ) -> LeaseRequest | None:
         """Wait for a lease; None if the call is to be made without one."""
         ...
 
-    def end(self, ask: Ask, actuals: tuple[Actual, ...], /) -> None:
-        """A lease is over. Synchronous."""
+    def end(self, ask: LeaseRequest, actuals: tuple[Actual, ...], /) -> None:
+        """End a lease. Synchronous."""
         ...
 
 
 @attrs.frozen
 class LanePermits:
-    """Where the calls of one lane get their leases."""
+    """The leases of the calls of one lane."""
 
     _leases: Leases
     _lane: str
-    _keys: tuple[QuotaKey, ...]
+    _keys: tuple[LimitKey, ...]
 
     def take_nowait(self, index: int, tokens: int, money: float) -> Permit | None:
-        """See `Permits`."""
+        """Return a lease that is available at once, or None; see `Permits`."""
         requirements = requirements_of(self._keys, tokens, money)
         ask = self._leases.take_nowait(f"{self._lane}[{index}]", requirements)
         return None if ask is None else _Lease(self._leases, ask, self._keys)
@@ -184,16 +186,16 @@ class LanePermits:
     async def take(
         self, index: int, tokens: int, money: float, told: Callable[[Shortage], None]
     ) -> Permit:
-        """Wait for a lease. A checkpoint. Cancelled, it has taken nothing that is not given back.
+        """Wait for a lease. A checkpoint. A cancelled call keeps nothing.
 
         Args:
-            index: Of the job that calls.
-            tokens: The most that the request may use.
-            money: Likewise, in the currency of the calls.
-            told: Called synchronously whenever what it waits for changes.
+            index: The index of the job that calls.
+            tokens: The most tokens that the request may use.
+            money: The most money that it may cost, in the currency of the calls.
+            told: Called synchronously whenever the reason for waiting changes.
 
         Raises:
-            QuotaError: It can never be had, or nobody can be asked.
+            LimitError: The lease will never be granted, or the backend is unreachable.
         """
         requirements = requirements_of(self._keys, tokens, money)
         ask = await self._leases.take(f"{self._lane}[{index}]", requirements, told)
@@ -202,70 +204,70 @@ class LanePermits:
 
 @attrs.define(eq=False)
 class _Lease:
-    """A lease, until the request that it is for is over."""
+    """A lease, until its request is over."""
 
     _leases: Leases
-    _ask: Ask | None
-    """None for a call that nobody could be asked about, and nobody counts."""
-    _keys: tuple[QuotaKey, ...]
+    _ask: LeaseRequest | None
+    """None for a call without a lease, made while the backend was unreachable."""
+    _keys: tuple[LimitKey, ...]
     _is_over: bool = False
 
     def settle(self, tokens: int, money: float) -> None:
-        """The request is over and has used so much."""
+        """Record the actual usage of a request that is over."""
         self._end(actuals_of(self._keys, tokens, money))
 
     def give_back(self) -> None:
-        """It was never made."""
+        """Return the lease of a request that was never sent."""
         self._end(() if self._ask is None else nothing_of(self._ask.requirements))
 
     def _end(self, actuals: tuple[Actual, ...]) -> None:
         if self._ask is None:
             return
         if self._is_over:
-            msg = f"lease {self._ask.lease_id} of {self._ask.job_id} is over already; please report this"
+            msg = f"lease {self._ask.lease_id} of {self._ask.job_id} is already over; please report this"
             raise RuntimeError(msg)
         self._is_over = True
         self._leases.end(self._ask, actuals)
 
 
-# Making limits where somebody else keeps them: those that are not there yet.
+# Creating missing limits in a backend.
 #
-# What is there already stays as others have made it.
+# Existing limits stay as they are.
 
 
 _WORDS = frozenset({"key", "kind", "unit", "description"})
-"""Of a definition, what is the same anyway or decides nothing."""
+"""The parts of a definition that are equal anyway or decide nothing."""
 
 
-def made_of(states: Iterable[LimitState]) -> list[Limit]:
-    """What has to be made so that limits become as they are to be, where nothing of them is in use.
+def definitions_of(states: Iterable[LimitState]) -> list[Limit]:
+    """Return the definitions with which limits have their final capacity.
 
     Raises:
-        QuotaError: `invalid_request`: two of them have the same key.
+        LimitError: `invalid_request`: two of them have the same key.
     """
     made: dict[str, Limit] = {}
     for state in states:
         key, pending = state.limit.key, state.pending_capacity
         if key in made:
-            raise two_of_one_key(key)
+            raise duplicate_key(key)
         limit = state.limit
         made[key] = limit if pending is None else attrs.evolve(limit, capacity=pending)
     return list(made.values())
 
 
-async def make_missing(backend: Backend, limits: Sequence[Limit]) -> list[str]:
-    """Make the limits that are not there yet; those that are keep what others have made of them.
+async def create_missing(backend: Backend, limits: Sequence[Limit]) -> list[str]:
+    """Create the limits that do not exist yet; existing ones stay as they are.
 
     Returns:
-        Warnings of those that are there and are not as they are given.
+        Warnings of existing limits that differ from the given ones.
 
     Raises:
-        QuotaError: `invalid_request`: one is there of another kind; or as the backend says.
+        LimitError: `invalid_request`: one exists with another kind; or an error of the backend.
     """
     there = {state.limit.key: state for state in await backend.states()}
     for limit in limits:
         if (state := there.get(limit.key)) is not None and state.limit.kind != limit.kind:
-            raise other_kind(limit, state.limit.kind)
+            raise kind_mismatch(limit, state.limit.kind)
     warnings = []
     for limit in limits:
         if (state := there.get(limit.key)) is None:
@@ -276,23 +278,26 @@ async def make_missing(backend: Backend, limits: Sequence[Limit]) -> list[str]:
 
 
 def difference(kept: LimitState, given: Limit) -> str | None:
-    """A warning, if a limit that is kept does not allow what it is given to allow.
+    """Return a warning if an existing limit differs from the given one.
 
     Example:
         >>> daily = Limit(key="daily", kind="budget", capacity=60)
         >>> difference(LimitState(limit=daily), daily)
         >>> difference(LimitState(limit=attrs.evolve(daily, capacity=9)), daily)
-        "the limit 'daily' stays as it is kept (capacity 9), not as it is given here (capacity 60)"
+        "limit 'daily' stays as it is (capacity 9); the different definition here (capacity 60) is ignored"
     """
-    [limit] = made_of([kept])
+    [limit] = definitions_of([kept])
     stands, wanted = _definition(limit), _definition(given)
     if stands == wanted:
         return None
-    return f"the limit {given.key!r} stays as it is kept ({stands}), not as it is given here ({wanted})"
+    return (
+        f"limit {given.key!r} stays as it is ({stands}); "
+        f"the different definition here ({wanted}) is ignored"
+    )
 
 
 def _definition(limit: Limit) -> str:
-    """All that decides, in words; equal numbers are written alike, whoever sent them."""
+    """Return everything that decides, as text; equal numbers have the same text, whatever their type."""
     said = (
         f"{name} {int(value) if isinstance(value, float) and value.is_integer() else value}"
         for name, value in limit_data(limit).items()

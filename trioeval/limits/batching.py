@@ -1,16 +1,15 @@
 # Apart from `limits.open`: loaded when it is used.
-"""Puts requests together that are made at about the same time.
+"""A backend that combines requests made at about the same time into batches.
 
-The first item opens a batch; the batch is sent when it is full, or so many milliseconds later. Reserves and
-completes are collected apart. Inside of a batch the order is that in which they were asked for, and answers
-are found by their place: a batch that nobody answered, or not with as many answers as it has items, leaves
-every item unknown.
+The first item opens a batch; the batch is sent when it is full, or `flush` seconds later. Reserves and
+completes are collected separately. A batch keeps the order of its items, and answers are matched by position:
+if a batch gets no answer, or the wrong number of answers, the outcome of every item is unknown.
 
-Several batches may be on their way at once. The other way, one after another, would let each request wait for
-the round trip of the one before it, and so halve what a lane far from its server can start.
+Several batches may be in flight at once. Rejected: one after another, because each request would wait for the
+round trip of the previous one, which halves the rate of a lane far from its server.
 
-Whoever asked and was cancelled takes an item that was not sent yet along: nobody ever hears of it. One that
-was sent stays sent, because others share its batch; its asker knows that it knows nothing.
+A caller that is cancelled withdraws an item that was not sent yet. An item that was sent stays sent, because
+others share its batch; its caller treats the outcome as unknown.
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -21,10 +20,10 @@ from typing import Generic, TypeVar
 import attrs
 import trio
 
-from trioeval.errors import QuotaError
+from trioeval.errors import LimitError
 from trioeval.limits.backend import Backend
 from trioeval.limits.denials import unavailable
-from trioeval.limits.model import Ask, Decision, Limit, LimitState, Settlement, Unknown
+from trioeval.limits.model import Decision, LeaseRequest, Limit, LimitState, Settlement, Unknown
 from trioeval.nurseries import open_plain_nursery
 
 CLOSE_GRACE = 5.0
@@ -38,13 +37,13 @@ A = TypeVar("A")  # its answer
 async def open_batching(
     backend: Backend, *, size: int = 128, flush: float = 0.002
 ) -> AsyncGenerator[Backend]:
-    """The same backend, asked less often for the same.
+    """Open a batching front of a backend.
 
-    When the block is left, what waits is sent at once, and every item is answered within `CLOSE_GRACE`
-    seconds, also when the block is cancelled; until then, cancellation does not reach batches under way.
+    When the block is left, waiting items are sent at once, and every item is answered within `CLOSE_GRACE`
+    seconds, also when the block is cancelled; until then, cancellation does not health batches in flight.
 
     Args:
-        backend: Who is asked in the end.
+        backend: The backend that decides.
         size: Most items of a batch, ≥ 1.
         flush: Seconds that an item waits for others, ≥ 0.
 
@@ -68,7 +67,7 @@ async def open_batching(
 class _Batching:
     """A `Backend` whose reserves and completes go through collectors.
 
-    Batches are not cancelled with the block that asks, but a while after its end.
+    Batches are not cancelled with the block that requests them, but some time after its end.
     """
 
     _backend: Backend
@@ -80,7 +79,7 @@ class _Batching:
         init=False, factory=lambda: trio.CancelScope(shield=True)
     )
     _nursery: trio.Nursery = attrs.field(init=False)
-    _reserves: "_Collector[Ask, Decision]" = attrs.field(init=False)
+    _reserves: "_Collector[LeaseRequest, Decision]" = attrs.field(init=False)
     _completes: "_Collector[Settlement, None]" = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -95,7 +94,7 @@ class _Batching:
                 await self._closed.wait()
 
     def start(self, send: Callable[[], Awaitable[None]]) -> None:
-        """Start a task that sends; nobody has the backend before it is opened."""
+        """Start a task that sends; the backend is not used before it is opened."""
         self._nursery.start_soon(send)
 
     def close(self) -> None:
@@ -104,13 +103,13 @@ class _Batching:
         self._scope.deadline = trio.current_time() + CLOSE_GRACE
         self._closed.set()
 
-    async def reserve(self, asks: Sequence[Ask], /) -> Sequence[Decision]:
+    async def reserve(self, asks: Sequence[LeaseRequest], /) -> Sequence[Decision]:
         answers = await self._reserves.ask(asks)
         return [_decision(answer) for answer in answers]
 
     async def complete(self, settlements: Sequence[Settlement], /) -> None:
         for answer in await self._completes.ask(settlements):
-            if isinstance(answer, QuotaError):
+            if isinstance(answer, LimitError):
                 raise _own(answer)
 
     async def extend(self, lease_ids: Sequence[str], /) -> Sequence[bool]:
@@ -136,8 +135,8 @@ class _Batching:
 @attrs.define(eq=False)
 class _Item(Generic[I, A]):
     value: I
-    answer: A | QuotaError = attrs.field(
-        factory=lambda: unavailable("closed before it had answered")
+    answer: A | LimitError = attrs.field(
+        factory=lambda: unavailable("closed before an answer arrived")
     )
     answered: trio.Event = attrs.field(factory=trio.Event)
 
@@ -150,17 +149,17 @@ class _Collector(Generic[I, A]):
     _send: Callable[[Sequence[I]], Awaitable[Sequence[A]]]
     _waiting: list[_Item[I, A]] = attrs.field(init=False, factory=list)
     _timer: trio.CancelScope | None = attrs.field(init=False, default=None)
-    """Of the task that waits until the open batch is due; None where none is open."""
+    """The timer of the open batch; None if no batch is open."""
     _is_closed: bool = attrs.field(init=False, default=False)
 
-    async def ask(self, values: Sequence[I]) -> list[A | QuotaError]:
-        """Hand in items and wait for the answers, which have the same places. A checkpoint.
+    async def ask(self, values: Sequence[I]) -> list[A | LimitError]:
+        """Submit items and wait for the answers, in the same order. A checkpoint.
 
         Raises:
-            QuotaError: It is closed.
+            LimitError: It is closed.
         """
         if self._is_closed:
-            raise unavailable("it was closed before it was asked")
+            raise unavailable("closed before the request was sent")
         items: list[_Item[I, A]] = [_Item(value) for value in values]
         for item in items:
             self._waiting.append(item)
@@ -179,7 +178,7 @@ class _Collector(Generic[I, A]):
         return [item.answer for item in items]
 
     def close(self) -> None:
-        """Send what waits, and take nothing more."""
+        """Send what waits, and accept nothing more."""
         self._is_closed = True
         self._send_now()
 
@@ -197,16 +196,16 @@ class _Collector(Generic[I, A]):
             self._batching.start(partial(self._exchange, batch))
 
     async def _exchange(self, batch: list[_Item[I, A]]) -> None:
-        problem = batch[0].answer  # nobody answered
-        answers: Sequence[A | QuotaError] = ()
+        problem = batch[0].answer  # the default: no answer
+        answers: Sequence[A | LimitError] = ()
         try:
             answers = await self._send([item.value for item in batch])
             if len(answers) != len(batch):
-                problem = unavailable(f"{len(answers)} answers came to {len(batch)} requests")
-        except QuotaError as error:
+                problem = unavailable(f"{len(answers)} answers for {len(batch)} requests")
+        except LimitError as error:
             problem = error
         finally:
-            # Synchronous, and reached by cancellation too: nobody may wait for ever.
+            # Synchronous, and reached after a cancellation too: every waiter gets an answer.
             if len(answers) != len(batch):
                 answers = [problem] * len(batch)
             for item, answer in zip(batch, answers, strict=True):
@@ -214,14 +213,14 @@ class _Collector(Generic[I, A]):
                 item.answered.set()
 
 
-def _decision(answer: Decision | QuotaError) -> Decision:
-    if not isinstance(answer, QuotaError):
+def _decision(answer: Decision | LimitError) -> Decision:
+    if not isinstance(answer, LimitError):
         return answer
     if answer.reason != "limiter_unavailable":
         raise _own(answer)
     return Unknown(answer.message)
 
 
-def _own(error: QuotaError) -> QuotaError:
-    """The same for one of several who are told: a traceback belongs to one task."""
-    return QuotaError(error.reason, error.message, keys=error.keys)
+def _own(error: LimitError) -> LimitError:
+    """Copy an error for each of several receivers: a traceback belongs to one task."""
+    return LimitError(error.reason, error.message, keys=error.keys)

@@ -1,12 +1,11 @@
 # Apart from `limits.ledger`: together they exceed 600 lines.
-"""How much of one limit is taken, and what a lease may take of it.
+"""The usage of one limit, and the shares that leases take of it.
 
-A lease takes a *share* of each of its limits. What becomes of one is different for windows, holds and
-budgets, and said there; how a capacity changes, a limit pauses and one is told to wait is the same for all.
+A lease takes a *share* of each of its limits. How a share ends differs between windows, holds and budgets;
+changes of the capacity, pauses and retry hints are common to all.
 
-Whatever has ended is found when a limit is looked at (`refresh`), never by a timer; so a smaller capacity,
-which waits until so much is free, is taken on there too. No method may be given an instant before that of
-an earlier one.
+Expired shares are found when a limit is read (`refresh`), never by a timer; a smaller capacity, which waits
+until that much is free, takes effect there too. The instants given to methods must never decrease.
 """
 
 import math
@@ -19,41 +18,41 @@ import attrs
 from trioeval.limits.model import Limit, LimitState
 
 HINT = 0.05
-"""Seconds that one is told to wait at first for what comes back at an unknown instant."""
+"""First retry hint in seconds, where the time of the next release is unknown."""
 LONGEST_HINT = 2.0
 
 
 @attrs.define(eq=False)
-class Share:
-    """So much of one limit, taken by a lease."""
+class LeaseShare:
+    """The amount of one limit that a lease has taken."""
 
     counter: "Counter"
     amount: int
     at: float
-    """The instant at which it was taken, or at which a hold was put off last."""
+    """The instant at which it was taken, or at which its hold was last extended."""
     held: bool
-    """Whether it is a hold that does not end by itself."""
+    """A hold that does not expire by itself."""
     counted: bool = True
-    """False when its window has passed, or its hold has ended."""
+    """False once its window has passed or its hold has ended."""
 
 
 @attrs.define(eq=False)
 class Counter(ABC):
-    """One limit, and how much of it is taken: what all kinds have in common."""
+    """The usage of one limit, as far as all kinds have it in common."""
 
     limit: Limit
-    """With the capacity that holds now."""
+    """With the capacity in effect."""
     pending: int | None = None
-    """The smaller capacity that is to come."""
+    """The smaller capacity that takes effect once that much is free."""
     debt: int = 0
     paused_until: float = -math.inf
     """Nothing is granted before it."""
     streak: int = 0
-    """How often in a row it was what a lease was denied for."""
+    """How often in a row it was the reason of a denial."""
     used: int = 0
     """In the window, as holds, or settled and outstanding."""
     span: float = attrs.field(init=False)
-    """Seconds of its window, timeout or period; infinite if it has none."""
+    """Seconds of its window, timeout or period; infinite without one."""
 
     @span.default
     def _span_of_limit(self) -> float:
@@ -61,11 +60,11 @@ class Counter(ABC):
 
     @property
     def target(self) -> int:
-        """The capacity, or the one that is to come."""
+        """The pending capacity, or else the one in effect."""
         return self.limit.capacity if self.pending is None else self.pending
 
     def define(self, limit: Limit, now: float) -> None:  # noqa: ARG002 - of importance to budgets
-        """Take on another definition of the same kind; a smaller capacity when so much of it is free."""
+        """Apply another definition of the same kind; a smaller capacity once that much is free."""
         if limit.capacity >= self.limit.capacity:
             self.limit, self.pending = limit, None
         else:
@@ -74,60 +73,60 @@ class Counter(ABC):
         self.span = limit.span or math.inf
 
     def decrease(self) -> None:
-        """Take on the smaller capacity if so much is free."""
+        """Apply the pending capacity if that much is free."""
         if self.pending is not None and self.used <= self.pending:
             self.limit, self.pending = attrs.evolve(self.limit, capacity=self.pending), None
 
     def hint(self) -> float:
-        """Seconds after which it may be worth asking again, where nobody knows."""
-        # Six doublings are beyond the bound already; a streak may be of any length.
+        """Seconds after which a retry may succeed, where the time of the next release is unknown."""
+        # Six doublings already exceed the bound; a streak may have any length.
         return min(HINT * 2.0 ** min(self.streak, 6), LONGEST_HINT, self.span)
 
     @abstractmethod
     def refresh(self, now: float) -> None:
-        """Let go what has ended by now. Must be called before anything else is asked at an instant."""
+        """Drop what has ended by now. Must be called first at each instant."""
 
-    def take(self, amount: int, now: float, *, held: bool) -> Share:
-        """Take a share, for which there is room.
+    def take(self, amount: int, now: float, *, held: bool) -> LeaseShare:
+        """Take a share, for which there must be room.
 
         Args:
-            amount: So much.
+            amount: Its amount.
             now: The instant.
-            held: A hold does not end by itself.
+            held: True for a hold that does not expire by itself.
         """
-        share = Share(self, amount, now, held)
+        share = LeaseShare(self, amount, now, held)
         self.put(share)
         self.streak = 0
         return share
 
     @abstractmethod
-    def put(self, share: Share) -> None:
-        """Count a share that was taken at its instant, after all that are counted already."""
+    def put(self, share: LeaseShare) -> None:
+        """Count a share that was taken at its instant, after all shares counted so far."""
 
-    def listed(self) -> Collection[Share]:
-        """The shares that end by themselves, in the order in which they do."""
+    def listed(self) -> Collection[LeaseShare]:
+        """Return the shares that expire by themselves, in the order of their expiry."""
         return ()
 
     @abstractmethod
-    def settle(self, share: Share, actual: int | None) -> None:
-        """So much of it was really used, ≥ 0; None all of it."""
+    def settle(self, share: LeaseShare, actual: int | None) -> None:
+        """Record the actual usage of a share, ≥ 0; None for all of it."""
 
-    def extend(self, share: Share, now: float) -> None:  # noqa: B027 - only holds can
-        """Put off its end, if it can be put off."""
+    def extend(self, share: LeaseShare, now: float) -> None:  # noqa: B027 - only holds can
+        """Postpone the expiry of a share, if its kind allows it."""
 
-    def abandon(self, share: Share, at: float) -> None:  # noqa: B027 - a window passes anyway
-        """Nobody will settle it, and that is so since an instant."""
+    def abandon(self, share: LeaseShare, at: float) -> None:  # noqa: B027 - a window passes anyway
+        """Mark a share whose lease was dropped unsettled at an instant."""
 
     @abstractmethod
     def restore(self, state: LimitState, now: float) -> None:
-        """Count what was in use before."""
+        """Count what was already in use."""
 
     @abstractmethod
     def next_at(self) -> float:
-        """The instant at which something ends by itself; infinite if nothing does."""
+        """The instant of the next expiry; infinite without one."""
 
     def state(self, now: float) -> LimitState:
-        """How it stands."""
+        """Return the state of the limit."""
         return LimitState(
             limit=self.limit,
             status="active" if self.pending is None else "decreasing",
@@ -139,40 +138,40 @@ class Counter(ABC):
         )
 
     def fits(self, amount: int) -> bool:
-        """Whether there is room."""
+        """Return whether there is room now."""
         return self.used + amount <= self.limit.capacity
 
     def is_beyond(self, amount: int) -> bool:
-        """Whether it is more than there ever is."""
+        """Return whether an amount exceeds the capacity."""
         return amount > self.target
 
     def may_fit(self, amount: int) -> bool:  # noqa: ARG002 - others come back of themselves
-        """Whether there would be room if nothing of what is outstanding were used."""
+        """Return whether there would be room if all outstanding shares were returned unused."""
         return True
 
     @property
     def left(self) -> int:
-        """What of it there would be if nothing of what is outstanding were used, ≥ 0."""
+        """What is left if all outstanding shares are returned unused, ≥ 0."""
         return self.target
 
     @property
-    def anew_at(self) -> float:
-        """The instant at which it begins anew; infinite if it never does."""
+    def resets_at(self) -> float:
+        """The instant at which it resets; infinite if it never does."""
         return math.inf
 
     def wait(self, amount: int, now: float) -> float:
-        """Seconds after which it is worth asking again; 0 if there is room now."""
+        """Return the seconds after which a retry may succeed; 0 if there is room now."""
         is_short = self.pending is not None or not self.fits(amount)
         again = self._retry_after(amount, now) if is_short else 0.0
         return max(again, until(self.paused_until, now), 0.0)
 
-    def _retry_after(self, amount: int, now: float) -> float:  # noqa: ARG002 - nobody knows
-        """Seconds until there is room, or so."""
+    def _retry_after(self, amount: int, now: float) -> float:  # noqa: ARG002 - unknown
+        """Return an estimate of the seconds until there is room."""
         return self.hint()
 
 
 def until(instant: float, now: float) -> float:
-    """Seconds from now to an instant, so that `now` and they are not before it.
+    """Return the seconds from now to an instant, rounded so that their sum is never before it.
 
     Example:
         >>> 0.2 + (0.9 - 0.2) < 0.9 <= 0.2 + until(0.9, 0.2)
@@ -186,20 +185,20 @@ def until(instant: float, now: float) -> float:
 
 # Concurrency limits: the number of leases that hold one is at most the capacity.
 #
-# A hold counts until it is given back, or until nobody has put off its end for the limit's timeout. Like
-# those of a window, holds keep the instant from which the timeout runs and stand in that order. One that
-# belongs to a scope of this process has no such end: the scope gives it back.
+# A hold counts until it is returned, or until its timeout passes without an extension. Like the shares of a
+# window, holds store the instant from which the timeout runs, and are ordered by it. A hold that belongs to a
+# scope of this process has no timeout: the scope returns it.
 
 
 @attrs.define(eq=False)
-class Holds(Counter):
+class ConcurrencyCounter(Counter):
     """A concurrency limit: the number of leases that have one of its holds."""
 
-    _timed: OrderedDict[Share, None] = attrs.field(init=False, factory=OrderedDict)
-    """Those that end by themselves, in the order in which they do."""
+    _timed: OrderedDict[LeaseShare, None] = attrs.field(init=False, factory=OrderedDict)
+    """Holds with a timeout, in the order of their expiry."""
 
     def refresh(self, now: float) -> None:
-        """Take back what nobody has put off."""
+        """Drop holds that were not extended in time."""
         timed = self._timed
         while timed:
             share = next(iter(timed))
@@ -210,90 +209,90 @@ class Holds(Counter):
             self.decrease()
 
     def fits(self, amount: int) -> bool:  # noqa: ARG002 - one hold, whatever is asked for
-        """Whether a hold is free."""
+        """Return whether a hold is free."""
         return self.used < self.limit.capacity
 
     def is_beyond(self, amount: int) -> bool:  # noqa: ARG002 - see `fits`
-        """Never: there is one at least."""
+        """Return False: the capacity is at least one hold."""
         return False
 
-    def take(self, amount: int, now: float, *, held: bool) -> Share:  # noqa: ARG002 - see `fits`
-        """Take a hold, which is free."""
+    def take(self, amount: int, now: float, *, held: bool) -> LeaseShare:  # noqa: ARG002 - see `fits`
+        """Take a hold, which must be free."""
         return super().take(1, now, held=held)
 
-    def put(self, share: Share) -> None:
+    def put(self, share: LeaseShare) -> None:
         """Count a hold whose timeout runs from its instant."""
         if not share.held:
             self._timed[share] = None
         self.used += share.amount
 
-    def listed(self) -> Collection[Share]:
-        """The holds that end by themselves, in the order in which they do."""
+    def listed(self) -> Collection[LeaseShare]:
+        """Return the holds with a timeout, in the order of their expiry."""
         return self._timed
 
-    def extend(self, share: Share, now: float) -> None:
-        """Put off the end of a hold that is counted."""
+    def extend(self, share: LeaseShare, now: float) -> None:
+        """Restart the timeout of a hold that is counted."""
         if not share.held:
             share.at = now
             self._timed.move_to_end(share)
 
-    def settle(self, share: Share, actual: int | None) -> None:  # noqa: ARG002 - see `fits`
-        """Give a hold back, if it has not ended."""
+    def settle(self, share: LeaseShare, actual: int | None) -> None:  # noqa: ARG002 - see `fits`
+        """Return a hold, if it has not ended."""
         if share.counted:
             self._drop(share)
 
-    def abandon(self, share: Share, at: float) -> None:  # noqa: ARG002 - see `settle`
-        """Likewise."""
+    def abandon(self, share: LeaseShare, at: float) -> None:  # noqa: ARG002 - see `settle`
+        """Return the hold of a dropped lease, if it has not ended."""
         self.settle(share, None)
 
-    def _drop(self, share: Share) -> None:
+    def _drop(self, share: LeaseShare) -> None:
         share.counted = False
         if not share.held:
             del self._timed[share]
         self.used -= share.amount
 
     def next_at(self) -> float:
-        """The instant at which the first hold ends by itself; infinite if none does."""
+        """The instant at which the first hold expires; infinite without one."""
         return next(iter(self._timed)).at + self.span if self._timed else math.inf
 
     def restore(self, state: LimitState, now: float) -> None:
-        """Count the holds that there were, until their timeout: nobody can give them back."""
+        """Count earlier holds until their timeout: no lease is left that could return them."""
         if state.used:
-            self.put(Share(self, state.used, now, held=False))
+            self.put(LeaseShare(self, state.used, now, held=False))
 
 
-# Budgets: what is settled and what is outstanding are together at most the capacity.
+# Budgets: settled and outstanding amounts together are at most the capacity.
 #
-# A share is outstanding until its lease is settled; what was really used counts from then on, also where it
-# is more than there is, until the budget begins anew: at whole periods after it was made, or after the length
-# of its period was changed. That somebody else keeps it from now on does not begin a period. What is
-# outstanding then counts in the period in which it is settled.
+# A share is outstanding until its lease is settled; from then on the actual usage counts, even beyond the
+# capacity, until the budget resets: at whole periods after its creation, or after its period was changed.
+# Moving it to another backend starts no period. What is outstanding at a reset counts in the period in which
+# it is settled.
 
 
 @attrs.define(eq=False)
-class Purse(Counter):
-    """A budget: what is settled, and what is outstanding, since it began anew."""
+class BudgetCounter(Counter):
+    """A budget: settled and outstanding amounts since its last reset."""
 
     outstanding: int = 0
     _began_at: float = 0.0
 
     def define(self, limit: Limit, now: float) -> None:
-        """Take on another definition; periods of another length are counted from now."""
+        """Apply another definition; a period of another length starts now."""
         if limit.reset != self.limit.reset:
             self._began_at = now
         super().define(limit, now)
 
     def refresh(self, now: float) -> None:
-        """Begin anew when it is time. What is outstanding counts in the period in which it is settled."""
+        """Reset the budget if it is due. Outstanding shares count in the period in which they are settled."""
         if self._began_at + self.span <= now:
-            # At least one: the quotient may be rounded to less.
+            # At least one: the quotient may be rounded down.
             self._began_at += max(1, (now - self._began_at) // self.span) * self.span
             self.used = self.outstanding
         if self.pending is not None:
             self.decrease()
 
     def may_fit(self, amount: int) -> bool:
-        """Whether there would be room if nothing of what is outstanding were used."""
+        """Return whether there would be room if all outstanding shares were returned unused."""
         return amount <= self.left
 
     @property
@@ -302,38 +301,38 @@ class Purse(Counter):
         return max(0, self.target - (self.used - self.outstanding))
 
     @property
-    def anew_at(self) -> float:
-        """The instant at which its next period begins."""
+    def resets_at(self) -> float:
+        """The instant at which its next period starts."""
         return self._began_at + self.span
 
-    def put(self, share: Share) -> None:
-        """Count a share that is outstanding."""
+    def put(self, share: LeaseShare) -> None:
+        """Count an outstanding share."""
         self.used += share.amount
         self.outstanding += share.amount
 
-    def settle(self, share: Share, actual: int | None) -> None:
-        """So much of it was really used, which may be more than there is; None all of it."""
+    def settle(self, share: LeaseShare, actual: int | None) -> None:
+        """Record the actual usage, which may exceed the share; None for all of it."""
         if actual is None or (actual > share.amount and self.limit.overage == "deny"):
             actual = share.amount
         self.outstanding -= share.amount
         self.used += actual - share.amount
 
-    def abandon(self, share: Share, at: float) -> None:
-        """Nobody will settle it: from then on all of it is taken as used, if that was in this period."""
+    def abandon(self, share: LeaseShare, at: float) -> None:
+        """Count the whole share of a dropped lease as used, if it was dropped in this period."""
         self.settle(share, None if at >= self._began_at else 0)
 
     def next_at(self) -> float:
-        """The instant at which it begins anew; infinite if it never does, or has nothing to forget."""
-        return math.inf if self.used == self.outstanding else self.anew_at
+        """The instant of the next reset; infinite without one, or if nothing has been used."""
+        return math.inf if self.used == self.outstanding else self.resets_at
 
     def restore(self, state: LimitState, now: float) -> None:
-        """Count what was settled before, and as settled what was outstanding: nobody can give it back."""
+        """Count earlier usage; outstanding shares count as settled, since no lease is left to return them."""
         # Not after now: it may come from a clock that was set back.
         self._began_at = now if state.began_at is None else min(state.began_at, now)
         self.used = state.used + state.outstanding
 
     def state(self, now: float) -> LimitState:
-        """How it stands."""
+        """Return the state of the limit."""
         return attrs.evolve(
             super().state(now),
             used=self.used - self.outstanding,
@@ -344,23 +343,22 @@ class Purse(Counter):
 
 # Rolling limits: the sum of what was taken within the last window is at most the capacity.
 #
-# A share counts until the window has passed over the instant at which it was taken, whatever becomes of its
-# lease; only its amount changes when it is known what was really used.
+# A share counts until the window has passed the instant at which it was taken, however its lease ends; only
+# its amount changes once the actual usage is known.
 #
-# Shares keep that instant, not the one of their end: a window whose length is changed holds for all of them
-# at once, and they stay in the order in which they end. So looking for what has ended looks at the first one
-# alone.
+# Shares store that instant, not the one of their expiry: a change of the window then applies to all of them
+# at once, and they stay in the order of their expiry. So only the first share must be checked for expiry.
 
 
 @attrs.define(eq=False)
-class Window(Counter):
+class WindowCounter(Counter):
     """A rolling limit: the sum of what was taken within the last window."""
 
-    _shares: deque[Share] = attrs.field(init=False, factory=deque)
-    """Those that are counted, in the order in which they were taken."""
+    _shares: deque[LeaseShare] = attrs.field(init=False, factory=deque)
+    """The counted shares, in the order in which they were taken."""
 
     def refresh(self, now: float) -> None:
-        """Let go what the window has passed."""
+        """Drop what the window has passed."""
         shares, length = self._shares, self.span
         while shares and shares[0].at + length <= now:
             share = shares.popleft()
@@ -369,19 +367,19 @@ class Window(Counter):
         if self.pending is not None:
             self.decrease()
 
-    def put(self, share: Share) -> None:
+    def put(self, share: LeaseShare) -> None:
         """Count a share that was taken at its instant."""
         self._shares.append(share)
         self.used += share.amount
 
-    def listed(self) -> Collection[Share]:
-        """The shares that are counted, in the order in which they were taken."""
+    def listed(self) -> Collection[LeaseShare]:
+        """Return the counted shares, in the order in which they were taken."""
         return self._shares
 
-    def settle(self, share: Share, actual: int | None) -> None:
-        """So much of it was really used; None all of it.
+    def settle(self, share: LeaseShare, actual: int | None) -> None:
+        """Record the actual usage; None for all of it.
 
-        What was used beyond the share is counted in its window as far as there is room, the rest is debt.
+        Usage beyond the share counts in its window as far as there is room; the rest is debt.
         """
         if actual is None:
             return
@@ -398,7 +396,7 @@ class Window(Counter):
             self._trim()
 
     def _trim(self) -> None:
-        """Forget shares of nothing, at both ends, where they cost nothing to find."""
+        """Remove empty shares at both ends, where finding them costs nothing."""
         shares = self._shares
         while shares and shares[0].amount == 0:
             shares.popleft()
@@ -406,7 +404,7 @@ class Window(Counter):
             shares.pop()
 
     def _retry_after(self, amount: int, now: float) -> float:
-        """Seconds until there is room if nothing is settled before."""
+        """Return the seconds until there is room if nothing is settled before."""
         missing = self.used + amount - self.target
         ends_at = now
         for share in self._shares:
@@ -417,10 +415,10 @@ class Window(Counter):
         return until(ends_at, now)
 
     def next_at(self) -> float:
-        """The instant at which the first share ends; infinite if there is none."""
+        """The instant at which the first share expires; infinite without one."""
         return self._shares[0].at + self.span if self._shares else math.inf
 
     def restore(self, state: LimitState, now: float) -> None:
-        """Count what was in the window before, as if it were taken now."""
+        """Count earlier usage of the window as if it were taken now."""
         if state.used:
             self.take(state.used, now, held=False)

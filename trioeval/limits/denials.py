@@ -1,4 +1,4 @@
-"""The words in which leases are denied: the same, whoever keeps the limits."""
+"""The messages of denied leases: the same for every backend."""
 
 import math
 from collections.abc import Sequence
@@ -6,14 +6,14 @@ from typing import Literal, TypeAlias
 
 import attrs
 
-from trioeval.errors import QuotaError
+from trioeval.errors import LimitError
 from trioeval.limits.model import (
     LONGEST_NAME,
     LONGEST_PAUSE,
     MOST,
-    Ask,
     Denied,
     Kind,
+    LeaseRequest,
     Limit,
     TransientReason,
     too_long,
@@ -22,42 +22,46 @@ from trioeval.limits.model import (
 PlainReason: TypeAlias = (
     Literal["unknown_limit_key", "lease_completed", "lease_expired"] | TransientReason
 )
-"""Why a lease is denied, where it does not matter how much it asks for."""
+"""The reasons for a denial that do not depend on the amount."""
 
-MOST_REQUIREMENTS = 32
-"""Most limits of one lease."""
+MAX_REQUIREMENTS = 32
+"""The largest number of limits of one lease."""
 
 _TRANSIENT: frozenset[PlainReason] = frozenset({"no_capacity", "limit_decreasing"})
 _WORDS: dict[PlainReason, str] = {
-    "unknown_limit_key": "there is no such limit",
-    "lease_completed": "the lease is over: a new one needs another id",
-    "lease_expired": "nobody has extended the lease in time: a new one needs another id",
+    "unknown_limit_key": "unknown limit",
+    "lease_completed": "the lease is over: use a new id",
+    "lease_expired": "the lease was not extended in time: use a new id",
 }
 
 
 @attrs.frozen
 class Lack:
-    """What is asked for of a limit that will never have so much."""
+    """A requirement that its limit can never meet."""
 
     key: str
     amount: int
     """≥ 1."""
     capacity: int
-    """Or the smaller one that is to come."""
+    """Or the smaller one that is pending."""
     left: int
-    """What of a budget is not settled, ≥ 0."""
-    anew: float = math.inf
-    """Seconds until a budget begins anew."""
+    """The unsettled part of a budget, ≥ 0."""
+    reset_in: float = math.inf
+    """Seconds until a budget resets."""
 
 
-def never(reason: Literal["exceeds_capacity", "budget_exhausted"], lacks: Sequence[Lack]) -> Denied:
-    """A denial of more than there is.
+def terminal_denial(
+    reason: Literal["exceeds_capacity", "budget_exhausted"], lacks: Sequence[Lack]
+) -> Denied:
+    """Deny a lease for good because it requires more than a limit has.
 
     Example:
-        >>> never("exceeds_capacity", [Lack("llm:tpm", 2087, 1000, 1000)]).message
-        'exceeds_capacity:llm:tpm: asks for 2,087 of llm:tpm, which has 1,000'
-        >>> refusal(never("budget_exhausted", [Lack("daily", 150, 1000, 100, 3600.0)])).message
-        'daily: asks for 150 of daily, which has 100 of 1,000 left and begins anew in 3,600 s'
+        >>> terminal_denial("exceeds_capacity", [Lack("llm:tpm", 2087, 1000, 1000)]).message
+        'exceeds_capacity:llm:tpm: 2,087 of llm:tpm requested, the capacity is 1,000'
+        >>> denial_error(
+        ...     terminal_denial("budget_exhausted", [Lack("daily", 150, 1000, 100, 3600.0)])
+        ... ).message
+        'daily: 150 of daily requested, 100 of 1,000 left, resets in 3,600 s'
     """
     keys = tuple(lack.key for lack in lacks)
     said = "; ".join(_lacking(lack, only_left=reason == "budget_exhausted") for lack in lacks)
@@ -65,19 +69,23 @@ def never(reason: Literal["exceeds_capacity", "budget_exhausted"], lacks: Sequen
 
 
 def _lacking(lack: Lack, *, only_left: bool) -> str:
-    has = f"{lack.left:,} of {lack.capacity:,} left" if only_left else f"{lack.capacity:,}"
-    # What rounding adds to a second must not make two of it.
-    seconds = math.inf if lack.anew == math.inf else math.ceil(round(lack.anew, 3))
-    again = f" and begins anew in {seconds:,} s" if only_left and seconds < math.inf else ""
-    return f"asks for {lack.amount:,} of {lack.key}, which has {has}{again}"
+    has = (
+        f"{lack.left:,} of {lack.capacity:,} left"
+        if only_left
+        else f"the capacity is {lack.capacity:,}"
+    )
+    # A rounding error must not add a second.
+    seconds = math.inf if lack.reset_in == math.inf else math.ceil(round(lack.reset_in, 3))
+    again = f", resets in {seconds:,} s" if only_left and seconds < math.inf else ""
+    return f"{lack.amount:,} of {lack.key} requested, {has}{again}"
 
 
 def denied(reason: PlainReason, keys: Sequence[str] = (), retry_after: float = 0.0) -> Denied:
-    """A denial, with its words.
+    """Deny a lease for a reason that does not depend on the amount.
 
     Example:
         >>> denied("unknown_limit_key", ["llm:rpm"]).message
-        'unknown_limit_key:llm:rpm: there is no such limit'
+        'unknown_limit_key:llm:rpm: unknown limit'
     """
     if reason in _TRANSIENT:
         return Denied(reason, terminal=False, retry_after=retry_after, keys=tuple(keys))
@@ -85,11 +93,11 @@ def denied(reason: PlainReason, keys: Sequence[str] = (), retry_after: float = 0
     return Denied(reason, terminal=True, keys=tuple(keys), message=f"{told}: {_WORDS[reason]}")
 
 
-def wrong_ask(ask: Ask) -> Denied | None:
-    """Why a request means nothing, whatever the limits are; None if it means something.
+def request_denial(ask: LeaseRequest) -> Denied | None:
+    """Return the reason why a request is invalid under any limits; None if it is valid.
 
     Example:
-        >>> wrong_ask(Ask("lease-1", "job-1", ())).message
+        >>> request_denial(LeaseRequest("lease-1", "job-1", ())).message
         'invalid_request: 0 requirements, 1 to 32 are allowed'
     """
     requirements = ask.requirements
@@ -98,8 +106,8 @@ def wrong_ask(ask: Ask) -> Denied | None:
         return invalid("the lease id is blank")
     if len(ask.lease_id) > LONGEST_NAME:
         return invalid(too_long("the lease id", ask.lease_id))
-    if not 1 <= count <= MOST_REQUIREMENTS:
-        return invalid(f"{count} requirements, 1 to {MOST_REQUIREMENTS} are allowed")
+    if not 1 <= count <= MAX_REQUIREMENTS:
+        return invalid(f"{count} requirements, 1 to {MAX_REQUIREMENTS} are allowed")
     for one in requirements:
         if not one.key.strip():
             return invalid("a key is blank")
@@ -110,75 +118,75 @@ def wrong_ask(ask: Ask) -> Denied | None:
     if count > 1 and len({one.key for one in requirements}) < count:
         keys = [one.key for one in requirements]
         twice = dict.fromkeys(key for key in keys if keys.count(key) > 1)
-        return invalid(f"{', '.join(twice)} is there more than once")
+        return invalid(f"{', '.join(twice)}: more than one requirement for the same limit")
     return None
 
 
 def check_pause(key: str, seconds: float) -> None:
-    """Refuse a pause that is too long to be meant.
+    """Raise if a pause is out of range.
 
     Raises:
-        QuotaError: `invalid_request`.
+        LimitError: `invalid_request`.
 
     Example:
         >>> check_pause("m:rpm", float("inf"))
         Traceback (most recent call last):
         ...
-        trioeval.errors.QuotaError: invalid_request: m:rpm: a pause of inf s, 0 to 604,800 are allowed
+        trioeval.errors.LimitError: invalid_request: m:rpm: a pause of inf s; 0 to 604,800 are allowed
     """
     if not 0 <= seconds <= LONGEST_PAUSE:
-        message = f"{key}: a pause of {seconds:g} s, 0 to {LONGEST_PAUSE:,} are allowed"
-        raise QuotaError("invalid_request", message, keys=(key,))
+        message = f"{key}: a pause of {seconds:g} s; 0 to {LONGEST_PAUSE:,} are allowed"
+        raise LimitError("invalid_request", message, keys=(key,))
 
 
-def refusal(said: Denied) -> QuotaError:
-    """A denial that no waiting helps against, for the call that is not made.
+def denial_error(said: Denied) -> LimitError:
+    """Return the error for a call whose lease is denied for good.
 
     Raises:
-        ValueError: It is one that passes.
+        ValueError: The denial is transient.
 
     Example:
-        >>> refusal(denied("unknown_limit_key", ["llm:rpm"]))
-        QuotaError('unknown_limit_key: llm:rpm: there is no such limit')
+        >>> denial_error(denied("unknown_limit_key", ["llm:rpm"]))
+        LimitError('unknown_limit_key: llm:rpm: unknown limit')
     """
     reason = said.reason
     if reason == "no_capacity" or reason == "limit_decreasing":  # noqa: PLR1714 - narrows
-        msg = f"{reason} passes, and is no reason to give up"
+        msg = f"{reason} is transient and not an error"
         raise ValueError(msg)
     message = said.message.removeprefix(f"{reason}:").lstrip()
-    return QuotaError(reason, message, keys=said.keys)
+    return LimitError(reason, message, keys=said.keys)
 
 
-def other_requirements(lease_id: str) -> Denied:
-    """A lease is asked for again with other requirements than it was granted for."""
-    return invalid(f"lease {lease_id} was granted for other requirements")
+def requirements_mismatch(lease_id: str) -> Denied:
+    """Deny a repeated request whose requirements differ from those of the first one."""
+    return invalid(f"lease {lease_id} was granted for different requirements")
 
 
-def unavailable(message: str) -> QuotaError:
-    """Nobody knows what became of a request."""
-    return QuotaError("limiter_unavailable", message)
+def unavailable(message: str) -> LimitError:
+    """Return the error for a request whose outcome is unknown."""
+    return LimitError("limiter_unavailable", message)
 
 
-def no_such_limit(key: str) -> QuotaError:
-    """There is no limit of a key."""
-    return QuotaError("unknown_limit_key", f"there is no limit {key!r}", keys=(key,))
+def unknown_limit(key: str) -> LimitError:
+    """Return the error for a limit that does not exist."""
+    return LimitError("unknown_limit_key", f"unknown limit {key!r}", keys=(key,))
 
 
-def two_of_one_key(key: str) -> QuotaError:
-    """Limits are given of which two have the same key."""
-    return QuotaError("invalid_request", f"two limits have the key {key!r}", keys=(key,))
+def duplicate_key(key: str) -> LimitError:
+    """Return the error for two definitions of one limit."""
+    return LimitError("invalid_request", f"two limits have the key {key!r}", keys=(key,))
 
 
-def other_kind(limit: Limit, kind: Kind) -> QuotaError:
-    """A limit is to be made where one of another kind is."""
+def kind_mismatch(limit: Limit, kind: Kind) -> LimitError:
+    """Return the error for a limit whose kind would change."""
     message = f"{limit.key!r} is a {kind} limit and cannot become a {limit.kind} one"
-    return QuotaError("invalid_request", message, keys=(limit.key,))
+    return LimitError("invalid_request", message, keys=(limit.key,))
 
 
 def invalid(what: str) -> Denied:
-    """A request that means nothing.
+    """Deny an invalid request.
 
     Args:
-        what: What is wrong with it, for a person.
+        what: What is wrong with it, for messages.
     """
     return Denied("invalid_request", terminal=True, message=f"invalid_request: {what}")

@@ -1,15 +1,13 @@
-# Apart from `cli.commands.quota_limits`: keeping limits in a file is no matter of commands.
+# Apart from `cli.commands.limits_admin`: limits in a file do not depend on commands.
 """Limits that outlive their server in a file, and their leases in a journal beside it.
 
-The file has the definitions, for people to read and to change while no server has it open; what of them is
-in use stands there too, as it was some seconds ago. The journal has all of it, and each lease: what was
-granted, completed, extended or changed is on the disk before it is answered. So a server that is started
-again after any end knows every lease that it has answered for, whether it was stopped, killed or cut off
-from its power.
+The file has the definitions, for people to read, and to change while no server has it open; it also has their
+usage as of some seconds ago. The journal has the whole state and each lease: every grant, completion,
+extension and change is on disk before it is answered. So a restarted server knows every lease that it has
+answered for, whether it was stopped, killed or lost power.
 
-Instants are in Unix time, so that they go on while there is no server. Where the clock was set back
-meanwhile they go on from the last one in the journal: windows then pass as they should, and nothing that
-was taken is forgotten.
+Instants are in Unix time, so that time passes while no server runs. If the clock was set back meanwhile, time
+continues from the last instant in the journal: windows then pass as they should, and no usage is lost.
 """
 
 import logging
@@ -23,104 +21,105 @@ import attrs
 import trio
 from filelock import FileLock, Timeout
 
-from trioeval.errors import OutputError, QuotaError
-from trioeval.limits.backend import Backend, made_of
+from trioeval.errors import LimitError, OutputError
+from trioeval.limits.backend import Backend, definitions_of
 from trioeval.limits.denials import check_pause
-from trioeval.limits.journal import Journal, amounts_data, read_journal
+from trioeval.limits.journal import LimitJournal, amounts_data, read_journal
 from trioeval.limits.json import limit_data
-from trioeval.limits.ledger import Book
+from trioeval.limits.ledger import LimitLedger
 from trioeval.limits.limits_file import read_limits, write_limits
-from trioeval.limits.model import Ask, Decision, Granted, Limit, LimitState, Settlement
+from trioeval.limits.model import Decision, Granted, LeaseRequest, Limit, LimitState, Settlement
 from trioeval.nurseries import open_plain_nursery
 
-# One user at a time of a file that is replaced whenever it is written.
+# Exclusive access to a file that is replaced whenever it is written.
 #
-# The lock is on another file beside it: that one stays the same.
+# The lock is on a separate file beside it, which is never replaced.
 
 
 @contextmanager
-def only_user(path: Path) -> Iterator[None]:
-    """Be the only one that uses a file so, of all processes of this machine, for as long as the block.
+def exclusive_access(path: Path) -> Iterator[None]:
+    """Lock a file against all other processes of this machine for as long as the block.
 
-    A process that is killed is no user any more; an empty file `.NAME.lock` is left of it.
+    The lock of a killed process is released; an empty file `.NAME.lock` may remain.
 
     Args:
-        path: The file; it need not be there.
+        path: The file; it need not exist.
 
     Raises:
-        OutputError: Somebody uses it, or its folder cannot be written.
+        OutputError: Another process has it locked, or its folder cannot be written.
     """
     target = Path(os.path.realpath(path))
-    if not target.parent.is_dir():  # the lock would make it
-        msg = f"{path}: the limits cannot be written: there is no folder {target.parent}"
+    if not target.parent.is_dir():  # the lock would create it
+        msg = f"{path}: cannot write the limits: folder {target.parent} not found"
         raise OutputError(msg)
     beside = target.with_name(f".{target.name}.lock")
     lock = FileLock(beside, timeout=0, thread_local=False, fallback_to_soft=False)
     try:
         lock.acquire()
     except Timeout:
-        msg = f"{path} is open in another process: if it serves the limits, ask it with --url"
+        msg = f"{path} is open in another process; if that process serves the limits, use --url"
         raise OutputError(msg) from None
     except OSError as error:
-        msg = f"{path}: the limits cannot be written: {error.strerror or error}"
+        msg = f"{path}: cannot write the limits: {error.strerror or error}"
         raise OutputError(msg) from error
     try:
         yield
     finally:
-        # While it is held: whoever waits for this very file sees that it is gone, and makes a new one.
+        # While the lock is held: a process that waits for this file sees that it is gone, and creates a new
+        # one.
         with suppress(OSError):  # some systems keep open files
             beside.unlink()
         lock.release()
 
 
 PERIOD = 5.0
-"""Seconds between two looks whether there is something to write into the file of limits."""
+"""Seconds between two checks for changes to write into the file of limits."""
 
 LAST_GRACE = 5.0
-"""Seconds that the last writing may take."""
+"""Seconds that the last write may take."""
 
 _logger = logging.getLogger(__name__)
 
 
 @asynccontextmanager
-async def open_filed(
+async def open_file_limits(
     path: Path, *, period: float = PERIOD, now: Callable[[], float] | None = None
 ) -> AsyncGenerator[Backend]:
-    """Limits of a file, kept in memory and written back to it.
+    """Open the limits of a file, kept in memory and written back to it.
 
-    While it is open the file is its own: what others write there is lost, and nobody else can open it so.
+    While it is open, other processes cannot open it, and what they write into it is lost.
 
     Args:
-        path: The file; it is made if it is not there.
-        period: Seconds between two looks whether there is something to write into the file of limits.
-        now: The instant in seconds, for tests that give it; None for Unix time, which is read once.
+        path: The file; created if it does not exist.
+        period: Seconds between two checks for changes to write into the file.
+        now: Returns the instant in seconds, for tests; None for Unix time, which is read once.
 
     Raises:
-        SuiteError: It, or the journal beside it, cannot be read, with everything that is wrong with it.
-        OutputError: It is open elsewhere; or what was used could not be written at the end.
+        SuiteError: The file, or the journal beside it, cannot be read; with all its problems.
+        OutputError: The file is open elsewhere; or the usage could not be written at the end.
     """
-    with only_user(path):
+    with exclusive_access(path):
         async with _open(path, period, now or _unix_clock()) as filed:
             yield filed
 
 
-def filed_states(path: Path) -> list[LimitState]:
-    """How the limits of a file stand, by key, without opening it: another process may have it open.
+def file_states(path: Path) -> list[LimitState]:
+    """Return the states of a file's limits, by key, without opening it: another process may have it open.
 
     Raises:
-        SuiteError: It, or the journal beside it, cannot be read.
+        SuiteError: The file, or the journal beside it, cannot be read.
     """
     known = read_limits(path)
     recorded = read_journal(_journal_of(path))
     if recorded is None:
         return sorted(known, key=lambda state: state.limit.key)
     now = max(time.time(), recorded.at)
-    _take_over(recorded.book, known, now)
-    return recorded.book.states(now)
+    _take_over(recorded.ledger, known, now)
+    return recorded.ledger.states(now)
 
 
 def _unix_clock() -> Callable[[], float]:
-    """Unix time that no change of the machine's clock disturbs."""
+    """Return Unix time that no change of the machine's clock disturbs."""
     ahead = time.time() - trio.current_time()
     return lambda: trio.current_time() + ahead
 
@@ -134,16 +133,16 @@ async def _open(path: Path, period: float, clock: Callable[[], float]) -> AsyncG
     known = read_limits(path, missing_ok=True)
     recorded = read_journal(_journal_of(path))
     if recorded is None:
-        filed = _FiledLimits(path, Book(known, clock()), clock)
+        filed = _FileLimits(path, LimitLedger(known, clock()), clock)
     else:
         behind = max(0.0, recorded.at - clock())
-        filed = _FiledLimits(path, recorded.book, lambda: clock() + behind)
-        _take_over(recorded.book, known, filed.now())
+        filed = _FileLimits(path, recorded.ledger, lambda: clock() + behind)
+        _take_over(recorded.ledger, known, filed.now())
     periods_known = all(one.limit.reset is None or one.began_at is not None for one in known)
-    if periods_known and path.exists():  # noqa: ASYNC240 - a moment, as reading it is
+    if periods_known and path.exists():  # noqa: ASYNC240 - as short as reading it
         filed.saved = sorted(known, key=lambda state: state.limit.key)
     else:
-        await filed.save()  # where it cannot be written that is told now
+        await filed.save()  # a file that cannot be written is reported now
     try:
         async with open_plain_nursery() as nursery:
             nursery.start_soon(filed.keep, period)
@@ -152,53 +151,53 @@ async def _open(path: Path, period: float, clock: Callable[[], float]) -> AsyncG
             finally:
                 nursery.cancel_scope.cancel("closed")
     finally:
-        # What was used counts when it is opened again, also where this was cancelled.
+        # The usage counts when it is opened again, also if this was cancelled.
         with trio.move_on_after(LAST_GRACE, shield=True):
             await filed.close()
 
 
-def _take_over(book: Book, known: Sequence[LimitState], now: float) -> None:
-    """Define limits as a file does where it differs: it was changed, or is another one.
+def _take_over(ledger: LimitLedger, known: Sequence[LimitState], now: float) -> None:
+    """Apply the definitions of a file that differ from the journal's: it was changed, or replaced.
 
-    What is in use of those that are of the same kind is known to the book.
+    The usage of limits that keep their kind is known to the ledger.
     """
     given = {state.limit.key: state for state in known}
     there: dict[str, Limit] = {}
-    for state in book.states(now):
+    for state in ledger.states(now):
         key = state.limit.key
         if key not in given or given[key].limit.kind != state.limit.kind:
-            book.remove(key, now)
+            ledger.remove(key, now)
         else:
-            [there[key]] = made_of([state])
+            [there[key]] = definitions_of([state])
     for state in known:
-        [limit] = made_of([state])
+        [limit] = definitions_of([state])
         if limit.key not in there:
-            book.add(state, now)
+            ledger.add(state, now)
         elif limit != there[limit.key]:
-            book.define(limit, now)
+            ledger.define(limit, now)
 
 
 @attrs.define(eq=False)
-class _FiledLimits:
+class _FileLimits:
     """A `Backend` in memory, its file, and its journal."""
 
     _path: Path
-    _book: Book
+    _ledger: LimitLedger
     now: Callable[[], float]
-    """The instant on the book's clock."""
+    """Returns the instant on the ledger's clock."""
     saved: list[LimitState] | None = attrs.field(init=False, default=None)
-    """What stands in the file; None before it is there."""
-    _journal: Journal = attrs.field(init=False)
+    """The content of the file; None before it exists."""
+    _journal: LimitJournal = attrs.field(init=False)
     _saving: trio.StrictFIFOLock = attrs.field(init=False, factory=trio.StrictFIFOLock)
     """An older state must not be written over a newer one."""
 
     @_journal.default
-    def _new_journal(self) -> Journal:
-        return Journal(_journal_of(self._path), lambda: self._book.snapshot(self.now()))
+    def _new_journal(self) -> LimitJournal:
+        return LimitJournal(_journal_of(self._path), lambda: self._ledger.snapshot(self.now()))
 
-    async def reserve(self, asks: Sequence[Ask], /) -> Sequence[Decision]:
+    async def reserve(self, asks: Sequence[LeaseRequest], /) -> Sequence[Decision]:
         now = self.now()
-        decisions = [self._book.reserve(ask, now) for ask in asks]
+        decisions = [self._ledger.reserve(ask, now) for ask in asks]
         for ask, decision in zip(asks, decisions, strict=True):
             if isinstance(decision, Granted):
                 self._journal.append("reserve", now, ask.lease_id, amounts_data(ask.requirements))
@@ -208,7 +207,7 @@ class _FiledLimits:
     async def complete(self, settlements: Sequence[Settlement], /) -> None:
         now = self.now()
         for settlement in settlements:
-            if self._book.complete(settlement, now):
+            if self._ledger.complete(settlement, now):
                 self._journal.append(
                     "complete", now, settlement.lease_id, amounts_data(settlement.actuals)
                 )
@@ -216,7 +215,7 @@ class _FiledLimits:
 
     async def extend(self, lease_ids: Sequence[str], /) -> Sequence[bool]:
         now = self.now()
-        extended = self._book.extend(lease_ids, now)
+        extended = self._ledger.extend(lease_ids, now)
         if alive := [one for one, is_alive in zip(lease_ids, extended, strict=True) if is_alive]:
             self._journal.append("extend", now, alive)
         await self._commit()
@@ -224,12 +223,12 @@ class _FiledLimits:
 
     async def states(self) -> Sequence[LimitState]:
         await trio.lowlevel.checkpoint()
-        return self._book.states(self.now())
+        return self._ledger.states(self.now())
 
     async def define(self, limit: Limit, /) -> LimitState:
         limit.check()
         now = self.now()
-        state = self._book.define(limit, now)
+        state = self._ledger.define(limit, now)
         self._journal.append("define", now, limit_data(limit))
         await self._commit(limit.key, in_file=True)
         return state
@@ -237,37 +236,37 @@ class _FiledLimits:
     async def pause(self, key: str, seconds: float, /) -> LimitState:
         check_pause(key, seconds)
         now = self.now()
-        state = self._book.pause(key, now + seconds, now)
+        state = self._ledger.pause(key, now + seconds, now)
         self._journal.append("pause", now, key, now + seconds)
         await self._commit(key)
         return state
 
     async def remove(self, key: str, /) -> None:
         now = self.now()
-        self._book.remove(key, now)
+        self._ledger.remove(key, now)
         self._journal.append("remove", now, key)
         await self._commit(key, in_file=True)
 
     async def _commit(self, *keys: str, in_file: bool = False) -> None:
-        """Wait until all that was done is in the journal, and in the file if it is to be. A checkpoint.
+        """Wait until all changes are in the journal, and in the file if `in_file`. A checkpoint.
 
         Raises:
-            QuotaError: `limiter_unavailable`: it cannot be written.
+            LimitError: `limiter_unavailable`: they cannot be written.
         """
         try:
             await self._journal.commit()
             if in_file:
                 await self.save()
         except OutputError as error:
-            raise QuotaError("limiter_unavailable", str(error), keys=keys) from error
+            raise LimitError("limiter_unavailable", str(error), keys=keys) from error
 
     def standing(self) -> list[LimitState]:
-        """What is to stand in the file: all limits, without pauses."""
-        states = self._book.states(self.now())
+        """Return the states to write into the file: all limits, without pauses."""
+        states = self._ledger.states(self.now())
         return [attrs.evolve(state, paused_until=None) for state in states]
 
     async def save(self) -> None:
-        """Write what has changed into the file of limits.
+        """Write changes into the file of limits.
 
         Raises:
             OutputError: It cannot be written.
@@ -279,29 +278,29 @@ class _FiledLimits:
                 self.saved = states
 
     async def keep(self, period: float) -> None:
-        """Save now and then, until cancelled."""
+        """Save periodically, until cancelled."""
         failed = False
         while True:
             await trio.sleep(period)
             try:
-                await self._journal.commit()  # of requests that were cancelled
+                await self._journal.commit()  # entries of cancelled requests
                 await self.save()
             except OutputError as error:
-                if not failed:  # it is tried again; once told is enough
-                    _logger.warning("%s; what is used is kept in memory", error)
+                if not failed:  # it is retried; one warning is enough
+                    _logger.warning("%s; usage is kept in memory", error)
                 failed = True
             else:
                 failed = False
 
     async def close(self) -> None:
-        """Write all that is not written. No journal is left that says no more than the file does.
+        """Write all that is not written yet. A journal that adds nothing to the file is removed.
 
         Raises:
             OutputError: It cannot be written.
         """
         try:
             await self.save()
-            if self._book.snapshot(self.now()).is_plain:
+            if self._ledger.snapshot(self.now()).is_plain:
                 self._journal.remove()
             else:
                 await self._journal.commit()

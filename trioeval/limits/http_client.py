@@ -1,8 +1,8 @@
-"""Limits that a server keeps, over HTTP: the client of `trioeval quota serve`.
+"""Limits that a server keeps, over HTTP: the client of `trioeval limits serve`.
 
-A request whose answer did not come, or cannot be understood, has an unknown outcome and is told as such: only
-a whole answer of the server grants or denies. Nothing is repeated here; that is for the user of the leases,
-who knows their ids.
+A request without an answer, or with an unusable one, has an unknown outcome and is reported as such: only a
+complete answer of the server grants or denies. Requests are not repeated here; that is up to the user of the
+leases, who knows their ids.
 """
 
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
@@ -15,15 +15,15 @@ import attrs
 import orjson
 import trio
 
-from trioeval.errors import ProviderError, QuotaError
+from trioeval.errors import LimitError, ProviderError
 from trioeval.limits.backend import Backend
-from trioeval.limits.denials import check_pause, no_such_limit, unavailable, wrong_ask
-from trioeval.limits.model import Ask, Decision, Limit, LimitState, Settlement, Unknown
+from trioeval.limits.denials import check_pause, request_denial, unavailable, unknown_limit
+from trioeval.limits.model import Decision, LeaseRequest, Limit, LimitState, Settlement, Unknown
 from trioeval.limits.wire import (
     BATCH,
     INVALID,
     Json,
-    ask_json,
+    lease_request_json,
     limit_json,
     read_decision,
     read_state,
@@ -42,16 +42,16 @@ T = TypeVar("T")
 async def open_http_limits(
     url: str, *, token: str | None = None, request_timeout: float = 2.0
 ) -> AsyncGenerator[Backend]:
-    """Limits that a server keeps. Nothing is sent before the first request.
+    """Open the limits of a server. No request is sent before the first operation.
 
     Args:
-        url: Its base URL, as `trioeval quota serve` prints it.
-        token: What it demands, unless that is the password of the URL, as in `http://:token@host:8770`. None
-            looks for what a server of this user on this machine has told.
+        url: Its base URL, as `trioeval limits serve` prints it.
+        token: The token that the server requires, unless it is the password of the URL, as in
+            `http://:token@host:8770`. None looks for the token file of this user's server on this machine.
         request_timeout: Seconds that one request may take, > 0.
 
     Raises:
-        QuotaError: `invalid_request`: the URL is none of HTTP.
+        LimitError: `invalid_request`: the URL is not an HTTP URL.
 
     Example:
         ```python
@@ -67,7 +67,7 @@ async def open_http_limits(
 
 
 def _address(url: str) -> tuple[str, str | None]:
-    """The URL that requests begin with, and the password that was in it."""
+    """Return the base URL of requests, and the password that was in it."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
@@ -75,7 +75,7 @@ def _address(url: str) -> tuple[str, str | None]:
         host, port = None, None
     if not host or parts.scheme not in {"http", "https"} or parts.query or parts.fragment:
         message = f"the URL of limits must be like http://host:8770, got {_shown(url)!r}"
-        raise QuotaError("invalid_request", message)
+        raise LimitError("invalid_request", message)
     place = f"[{host}]" if ":" in host else host
     netloc = place if port is None else f"{place}:{port}"
     base = urlunsplit((parts.scheme, netloc, parts.path.rstrip("/"), "", ""))
@@ -83,7 +83,7 @@ def _address(url: str) -> tuple[str, str | None]:
 
 
 def _shown(url: str) -> str:
-    """A URL without what may be secret in it."""
+    """Return a URL without its secrets."""
     before, at, after = url.rpartition("@")
     return f"{before.partition('//')[0]}//…@{after}" if at else url
 
@@ -94,18 +94,18 @@ class _Credentials:
 
     _given: str | None = attrs.field(repr=False)
     port: int | None
-    """Of a server on this machine, which may have told its token; None elsewhere."""
+    """The port of a server on this machine, which may have a token file; None elsewhere."""
     _found: str | None = attrs.field(init=False, default=None, repr=False)
 
     def headers(self) -> Mapping[str, str]:
-        """What says it."""
+        """Return the headers with the token, if any."""
         if self._given is None and self._found is None:
             self.renew()
         token = self._given or self._found
         return {} if token is None else {"authorization": f"Bearer {token}"}
 
     def renew(self) -> bool:
-        """Look again, since a server that was started again has another; whether there is another."""
+        """Read the token file again, since a restarted server has a new token; return whether it changed."""
         if self._given is not None or self.port is None:
             return False
         before, self._found = self._found, read_token(self.port)
@@ -114,26 +114,32 @@ class _Credentials:
 
 @attrs.frozen
 class _HttpLimits:
-    """A `Backend` somewhere else."""
+    """A `Backend` on another server."""
 
     _client: HttpClient
     _base: str
     _credentials: _Credentials
     _timeout: float
 
-    async def reserve(self, asks: Sequence[Ask], /) -> Sequence[Decision]:
+    async def reserve(self, asks: Sequence[LeaseRequest], /) -> Sequence[Decision]:
         if len(asks) == 1:
-            if (wrong := wrong_ask(asks[0])) is not None:
+            if (wrong := request_denial(asks[0])) is not None:
                 return [wrong]
-            return [self._decision(await self._ask("POST", "/v1/reserve", ask_json(asks[0])))]
+            return [
+                self._decision(
+                    await self._request("POST", "/v1/reserve", lease_request_json(asks[0]))
+                )
+            ]
         decisions: list[Decision] = []
         for batch in _batches(asks):
             try:
-                results = await self._ask_batch("/v1/reserve/batch", map(ask_json, batch))
-            except QuotaError as error:
+                results = await self._request_batch(
+                    "/v1/reserve/batch", map(lease_request_json, batch)
+                )
+            except LimitError as error:
                 if error.reason != "limiter_unavailable":
                     raise
-                # Not raised: what another batch was granted would be forgotten.
+                # Not raised: the grants of other batches would be lost.
                 decisions += [Unknown(error.message)] * len(batch)
             else:
                 decisions += map(self._decision, results)
@@ -141,66 +147,66 @@ class _HttpLimits:
 
     async def complete(self, settlements: Sequence[Settlement], /) -> None:
         if len(settlements) == 1:
-            answer = await self._ask("POST", "/v1/complete", settlement_json(settlements[0]))
+            answer = await self._request("POST", "/v1/complete", settlement_json(settlements[0]))
             self._check_done(answer)
             return
         for batch in _batches(settlements):
-            answers = await self._ask_batch("/v1/complete/batch", map(settlement_json, batch))
+            answers = await self._request_batch("/v1/complete/batch", map(settlement_json, batch))
             for answer in answers:
                 self._check_done(answer)
 
     async def extend(self, lease_ids: Sequence[str], /) -> Sequence[bool]:
         extended: list[bool] = []
         for batch in _batches(lease_ids):
-            answer = await self._ask("POST", "/v1/extend", {"lease_ids": list(batch)})
+            answer = await self._request("POST", "/v1/extend", {"lease_ids": list(batch)})
             results = self._results(answer, len(batch))
             extended += [isinstance(one, dict) and one.get("ok") is True for one in results]
         return extended
 
     async def states(self) -> Sequence[LimitState]:
-        answer = await self._ask("GET", "/v1/admin/limits")
+        answer = await self._request("GET", "/v1/admin/limits")
         limits = answer.get("limits") if isinstance(answer, dict) else None
         if not isinstance(limits, list):
-            raise self._not_understood(answer)
+            raise self._invalid_answer(answer)
         return [self._state(one) for one in limits]
 
     async def define(self, limit: Limit, /) -> LimitState:
-        return self._state(await self._ask("PUT", "/v1/admin/limits", limit_json(limit)))
+        return self._state(await self._request("PUT", "/v1/admin/limits", limit_json(limit)))
 
     async def pause(self, key: str, seconds: float, /) -> LimitState:
         check_pause(key, seconds)  # JSON has no infinity
         wanted = {"key": key, "seconds": seconds}
-        return self._state(await self._ask("POST", "/v1/admin/pause", wanted, key=key))
+        return self._state(await self._request("POST", "/v1/admin/pause", wanted, key=key))
 
     async def remove(self, key: str, /) -> None:
         path = f"/v1/admin/limits/{quote(key, safe='')}"
-        self._check_done(await self._ask("DELETE", path, key=key))
+        self._check_done(await self._request("DELETE", path, key=key))
 
-    async def _ask_batch(self, path: str, items: Iterable[Json]) -> Sequence[object]:
+    async def _request_batch(self, path: str, items: Iterable[Json]) -> Sequence[object]:
         requests = list(items)
-        answer = await self._ask("POST", path, {"requests": requests})
+        answer = await self._request("POST", path, {"requests": requests})
         return self._results(answer, len(requests))
 
-    async def _ask(
+    async def _request(
         self, method: str, path: str, data: Json | None = None, *, key: str | None = None
     ) -> object:
-        """The JSON of an answer with status 200.
+        """Return the JSON of an answer with status 200.
 
         Args:
-            method: Of HTTP.
-            path: Behind the base URL.
+            method: The HTTP method.
+            path: The path after the base URL.
             data: The body; None sends none.
-            key: The limit that it is about: that it is not there is what status 404 means then.
+            key: The limit that it concerns: status 404 then means that the limit does not exist.
 
         Raises:
-            QuotaError: The server refuses it for good; or `limiter_unavailable`: there is no such answer.
+            LimitError: The server refuses it for good; or `limiter_unavailable`: no such answer arrived.
         """
         body = None if data is None else to_body(data)
         with trio.move_on_after(self._timeout):
             try:
                 reply = await self._send(method, path, body)
                 if reply.status == HTTPStatus.UNAUTHORIZED and self._credentials.renew():
-                    reply = await self._send(method, path, body)  # nothing was done before
+                    reply = await self._send(method, path, body)  # the refused request did nothing
             except ProviderError as error:
                 raise unavailable(error.message) from error
             return self._read(reply, key)
@@ -221,14 +227,16 @@ class _HttpLimits:
             case 200 if answer is not None:
                 return answer
             case 400 if said.get("error") == INVALID:
-                raise QuotaError("invalid_request", f"{self._base} refuses it: {message}")
+                raise LimitError("invalid_request", f"{self._base} rejects the request: {message}")
             case 401:
-                hint = "give the token that it was started with, as http://:TOKEN@host:8770"
+                hint = "give the token that the server was started with, as http://:TOKEN@host:8770"
                 if self._credentials.port is not None:
                     hint += "; programs of the user who started it need none"
-                raise QuotaError("invalid_request", f"{self._base} does not know us: {hint}")
+                raise LimitError(
+                    "invalid_request", f"{self._base} does not accept the token: {hint}"
+                )
             case 404 if key is not None and said.get("error") == "not_found":
-                raise no_such_limit(key)
+                raise unknown_limit(key)
             case status:
                 detail = f": {message}" if message else ""
                 raise unavailable(f"{self._base} answered with status {status}{detail}")
@@ -236,13 +244,13 @@ class _HttpLimits:
     def _results(self, answer: object, count: int) -> Sequence[object]:
         results = answer.get("results") if isinstance(answer, dict) else None
         if not isinstance(results, list) or len(results) != count:
-            raise self._not_understood(answer)
+            raise self._invalid_answer(answer)
         return results
 
     def _state(self, answer: object) -> LimitState:
         state = read_state(answer)
         if state is None:
-            raise self._not_understood(answer)
+            raise self._invalid_answer(answer)
         return state
 
     def _decision(self, answer: object) -> Decision:
@@ -256,12 +264,12 @@ class _HttpLimits:
             case {"ok": True}:
                 pass
             case {"error": "invalid_request"}:
-                raise QuotaError("invalid_request", f"{self._base} refuses it: {answer}")
+                raise LimitError("invalid_request", f"{self._base} rejects the request: {answer}")
             case _:
-                raise self._not_understood(answer)
+                raise self._invalid_answer(answer)
 
-    def _not_understood(self, answer: object) -> QuotaError:
-        return unavailable(f"the answer of {self._base} is not understood: {str(answer)[:80]}")
+    def _invalid_answer(self, answer: object) -> LimitError:
+        return unavailable(f"invalid answer from {self._base}: {str(answer)[:80]}")
 
 
 def _batches(items: Sequence[T]) -> Iterator[Sequence[T]]:

@@ -1,16 +1,16 @@
-# Apart from `limits.file`: the format of the file is one idea, how limits use it another.
-"""A journal of a book of limits: a file from which the book can be made again as it was.
+# Apart from `limits.file`: the format of the journal is separate from its use.
+"""The journal of a limit ledger: a file from which the ledger can be restored.
 
-It begins with a snapshot of the book; then each operation that has changed the book stands in it, with its
-instant. The book is a function of these, so carrying them out again leads to the same state.
+It starts with a snapshot of the ledger; each operation that changed the ledger follows, with its instant. The
+ledger is a function of these, so replaying them leads to the same state.
 
 A line is a checksum (CRC-32 of zlib, eight hex digits), a blank, JSON and a newline. A line of operations is
-written and synced to the disk as one; the last line may be torn by a crash, and what it says was never
-answered. The snapshot replaces the file when the operations take more room than it, and after a failure:
-what a failed write has left is unknown.
+written and synced to disk as one; a crash may tear the last line, whose operations were then never answered.
+A new snapshot replaces the file when the operations take more room than the snapshot, and after a failure,
+because the state of the file after a failed write is unknown.
 
-Rejected: a database (one writer, one reader at the start, nothing is looked up), and syncing now and then
-(what was granted in between would be granted twice after a loss of power).
+Rejected: a database (one writer, one reader at the start, nothing is looked up), and syncing periodically
+(leases granted in between would be granted twice after a loss of power).
 """
 
 import json
@@ -26,38 +26,38 @@ import trio
 
 from trioeval.errors import OutputError, Problem, SuiteError
 from trioeval.limits.json import from_json
-from trioeval.limits.ledger import Book, Snapshot
+from trioeval.limits.ledger import LimitLedger, Snapshot
 from trioeval.limits.limits_file import sync_folder
-from trioeval.limits.model import Actual, Ask, Limit, Requirement, Settlement
+from trioeval.limits.model import Actual, LeaseRequest, Limit, Requirement, Settlement
 
 VERSION = 1
 _PARTS = ("limits", "leases", "completed")
-_CHUNK = 1000  # leases of one line of a snapshot
-_LEAST_REWRITTEN = 1024 * 1024  # bytes of operations for which no snapshot is made
+_CHUNK = 1000  # leases per line of a snapshot
+_MIN_REWRITTEN = 1024 * 1024  # bytes of operations below which no new snapshot is written
 _CHECKSUM = 8  # digits
 _sync = getattr(os, "fdatasync", os.fsync)
 
 Operation: TypeAlias = Literal["reserve", "complete", "extend", "define", "pause", "remove"]
 Entry: TypeAlias = list[Any]
-"""One operation: its name, its instant, and what it was given; see `_carry_out`."""
+"""One operation: its name, its instant and its arguments; see `_replay`."""
 
 
 def amounts_data(amounts: Iterable[Requirement | Actual]) -> list[list[Any]]:
-    """Amounts of limits as they stand in an entry."""
+    """Return amounts of limits as an entry has them."""
     return [[one.key, one.amount] for one in amounts]
 
 
 @attrs.frozen
-class Recorded:
-    """What stands in a journal."""
+class ReplayedJournal:
+    """The content of a journal."""
 
-    book: Book
+    ledger: LimitLedger
     at: float
-    """The last instant of it."""
+    """Its last instant."""
 
 
-def read_journal(path: Path) -> Recorded | None:
-    """The book that a journal leads to; None if there is no journal.
+def read_journal(path: Path) -> ReplayedJournal | None:
+    """Return the ledger that a journal leads to; None if the file does not exist.
 
     Raises:
         SuiteError: It cannot be read, or is damaged.
@@ -68,11 +68,11 @@ def read_journal(path: Path) -> Recorded | None:
         return None
     except OSError as error:
         raise _unusable(path, None, error.strerror or str(error)) from None
-    return _recorded(path, _lines_of(path, data))
+    return _replayed(path, _lines_of(path, data))
 
 
 def _lines_of(path: Path, data: bytes) -> Iterator[tuple[int, Any]]:
-    """The lines that are whole, with their numbers."""
+    """Yield the complete lines, with their numbers."""
     *lines, torn = data.split(b"\n")
     for number, line in enumerate(lines, 1):
         text = line[_CHECKSUM + 1 :]
@@ -83,7 +83,7 @@ def _lines_of(path: Path, data: bytes) -> Iterator[tuple[int, Any]]:
         yield number, json.loads(text)
 
 
-def _recorded(path: Path, lines: Iterator[tuple[int, Any]]) -> Recorded:
+def _replayed(path: Path, lines: Iterator[tuple[int, Any]]) -> ReplayedJournal:
     head = next(lines, (1, None))[1]
     if not isinstance(head, dict) or head.get("journal") != VERSION:
         raise _unusable(path, 1, f"is not a journal of version {VERSION}")
@@ -94,74 +94,74 @@ def _recorded(path: Path, lines: Iterator[tuple[int, Any]]) -> Recorded:
             break
         parts[name] += rows
     else:
-        raise _unusable(path, None, "its snapshot is not whole")
-    book = Book.of_snapshot(Snapshot(at, **parts))
+        raise _unusable(path, None, "its snapshot is incomplete")
+    ledger = LimitLedger.of_snapshot(Snapshot(at, **parts))
     for _number, entries in lines:
         for entry in entries:
             at = entry[1]
-            _carry_out(book, entry)
-    return Recorded(book, at)
+            _replay(ledger, entry)
+    return ReplayedJournal(ledger, at)
 
 
-def _carry_out(book: Book, entry: Entry) -> None:
+def _replay(ledger: LimitLedger, entry: Entry) -> None:
     match entry:
         case ["reserve", at, lease_id, needs]:
             requirements = tuple(Requirement(key, amount) for key, amount in needs)
-            book.reserve(Ask(lease_id, "", requirements), at)
+            ledger.reserve(LeaseRequest(lease_id, "", requirements), at)
         case ["complete", at, lease_id, used]:
             actuals = tuple(Actual(key, amount) for key, amount in used)
-            book.complete(Settlement(lease_id, "", actuals), at)
+            ledger.complete(Settlement(lease_id, "", actuals), at)
         case ["extend", at, lease_ids]:
-            book.extend(lease_ids, at)
+            ledger.extend(lease_ids, at)
         case ["define", at, data]:
-            book.define(from_json(data, Limit), at)
+            ledger.define(from_json(data, Limit), at)
         case ["pause", at, key, until]:
-            book.pause(key, until, at)
+            ledger.pause(key, until, at)
         case ["remove", at, key]:
-            book.remove(key, at)
+            ledger.remove(key, at)
 
 
 @attrs.define(eq=False)
-class Journal:
-    """The journal of one book.
+class LimitJournal:
+    """The journal of one ledger.
 
     Args:
         path: Its file.
-        snapshot: Takes a snapshot of the book, in which everything that was appended is included.
+        snapshot: Takes a snapshot of the ledger, which includes everything that was appended.
     """
 
     _path: Path
     _snapshot: Callable[[], Snapshot]
     _file: int | None = None
-    """Its descriptor; None before it is written anew."""
+    """Its descriptor; None before it is rewritten."""
     _entries: list[Entry] = attrs.field(factory=list)
-    """Those that are not written."""
+    """The entries that are not written yet."""
     _appended: int = 0
     _durable: int = 0
-    """How many of those that were appended are on the disk."""
+    """The number of appended entries that are on disk."""
     _snapshot_size: int = 0
     _size: int = 0
     """Bytes of the operations after the snapshot."""
     _writing: trio.StrictFIFOLock = attrs.field(factory=trio.StrictFIFOLock)
 
     def append(self, operation: Operation, at: float, *given: Any) -> None:
-        """Take up an operation that was carried out. Synchronous; nothing is written.
+        """Append an operation that was carried out. Synchronous; nothing is written.
 
         Args:
-            operation: Its name; that of a reserve stands for a lease that was granted, or known already.
+            operation: Its name; `reserve` is a lease that was granted, or already known.
             at: Its instant.
-            *given: JSON data of what it was given.
+            *given: JSON data of its arguments.
         """
         self._entries.append([operation, at, *given])
         self._appended += 1
 
     async def commit(self) -> None:
-        """Return when everything that was appended is on the disk. A checkpoint.
+        """Return when everything that was appended is on disk. A checkpoint.
 
-        Those who wait at once share one write: the first writes for all that have come by then.
+        Concurrent callers share one write: the first writes all entries appended by then.
 
         Raises:
-            OutputError: It cannot be written; the next call tries all of it again.
+            OutputError: It cannot be written; the next call retries all of it.
         """
         wanted = self._appended
         async with self._writing:
@@ -171,11 +171,11 @@ class Journal:
     async def _write(self) -> None:
         entries, self._entries = self._entries, []
         file, appended, is_written = self._file, self._appended, False
-        self._file = None  # until it is known to be sound
+        self._file = None  # until the write has succeeded
         try:
-            # The disk is waited for in any case; what is half written would be worth nothing.
+            # Not abandoned on cancellation: a partial write would be worth nothing.
             with trio.CancelScope(shield=True):
-                if file is None or self._size > max(_LEAST_REWRITTEN, self._snapshot_size):
+                if file is None or self._size > max(_MIN_REWRITTEN, self._snapshot_size):
                     lines = _snapshot_lines(self._snapshot())
                     new = await trio.to_thread.run_sync(_replace, self._path, lines)
                     self._file, self._snapshot_size, self._size = *new, 0
@@ -184,7 +184,7 @@ class Journal:
                     self._file, file = file, None
             is_written = True
         except OSError as error:
-            msg = f"{self._path}: leases cannot be written: {error.strerror or error}"
+            msg = f"{self._path}: cannot write leases: {error.strerror or error}"
             raise OutputError(msg) from error
         finally:
             if file is not None:
@@ -193,13 +193,13 @@ class Journal:
                 self._durable = appended
 
     def close(self) -> None:
-        """Let the file go."""
+        """Close the file."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
 
     def remove(self) -> None:
-        """Let the file go, and remove it.
+        """Close the file and remove it.
 
         Raises:
             OutputError: It cannot be removed.
@@ -222,7 +222,7 @@ def _snapshot_lines(snapshot: Snapshot) -> Iterator[object]:
 
 
 def _replace(path: Path, lines: Iterable[object]) -> tuple[int, int]:
-    """Put a file of these in the place of what is there; its descriptor, and its size."""
+    """Replace a file by these lines; return its descriptor and its size."""
     temporary = path.with_name(f".{path.name}.{uuid4().hex}.tmp")
     file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o666)
     is_there = False
@@ -239,7 +239,7 @@ def _replace(path: Path, lines: Iterable[object]) -> tuple[int, int]:
 
 
 def _append(file: int, lines: Iterable[object]) -> int:
-    """Write lines, and wait until they are on the disk; how many bytes they are."""
+    """Write lines and wait until they are on disk; return their size in bytes."""
     size = 0
     for line in lines:
         text = json.dumps(line, separators=(",", ":")).encode()
@@ -252,7 +252,5 @@ def _append(file: int, lines: Iterable[object]) -> int:
 
 
 def _unusable(path: Path, line: int | None, reason: str) -> SuiteError:
-    hint = (
-        "what is in use is known only there; remove it to begin with what the file of limits says"
-    )
+    hint = "only the journal has the current usage; remove it to start from the file of limits"
     return SuiteError([Problem("$", reason, hint, str(path), line)], files=[path])

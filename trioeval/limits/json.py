@@ -1,7 +1,7 @@
-"""Limits as JSON data: one description on the fields of the model, read and written by one converter.
+"""Limits as JSON data, described once on the fields of the model, read and written by one converter.
 
-Suite files, limits files and what comes over HTTP are all checked here. Everything that is wrong is told at
-once, each with its place. Keys are written in camelCase; snake_case is read as well.
+Suite files, limits files and HTTP requests are all checked here. All problems are reported at once, each with
+its path. Keys are written in camelCase; snake_case is read as well.
 """
 
 import difflib
@@ -24,18 +24,18 @@ from trioeval.limits.model import (
     Limit,
     LimitState,
     Rule,
-    seen,
+    value_text,
 )
 
 T = TypeVar("T")
 Fields: TypeAlias = Mapping[str, "attrs.Attribute[Any]"]
-"""Those of a model that are in JSON, by their keys."""
+"""The JSON fields of a model, by their keys."""
 
 _PLAIN = re.compile(r"[A-Za-z_$][A-Za-z0-9_$-]*")
 
 
 def fields_of(model: type) -> Fields:
-    """The fields of a model that are in JSON, by their keys."""
+    """Return the fields of a model that are in JSON, by their keys."""
     fields = {
         field.metadata.get(KEY, re.sub("_(.)", lambda part: part[1].upper(), field.name)): field
         for field in attrs.fields(model)
@@ -46,22 +46,22 @@ def fields_of(model: type) -> Fields:
 DEFINITION = fields_of(Limit)
 _STANDING = fields_of(LimitState)
 _TOLD_WITH = {"window": "reset", "timeout": "reset", "status": "used"}
-"""Fields whose problems are not reported in their place: spans stay together, the status comes later."""
+"""Fields whose problems are reported with another field: spans stay together, the status comes later."""
 
 
 def from_json(data: Any, wanted: type[T], at: str = "$") -> T:
-    """A limit, a limit and how it stands, or a tuple of either, of which no two have the same key.
+    """Read a limit, the state of a limit, or a tuple of either, with unique keys.
 
-    A pause is passed over: it is not known since when it was so long. The beginning of a budget's period is
-    given in Unix time.
+    A pause is ignored: the data does not tell when it was `pausedSeconds` long. The start of a budget's
+    period is given in Unix time.
 
     Args:
-        data: Plain data, as JSON and YAML give it.
+        data: Plain data, as read from JSON or YAML.
         wanted: `Limit`, `LimitState`, or a tuple of one of them.
-        at: Where it stands in its document, for messages.
+        at: Its path in the document, for messages.
 
     Raises:
-        SuiteError: With everything that is wrong with it.
+        SuiteError: With all problems.
 
     Example:
         >>> rpm = {"key": "llm:rpm", "kind": "rolling", "capacity": 60, "windowSeconds": 60}
@@ -83,7 +83,7 @@ def from_json(data: Any, wanted: type[T], at: str = "$") -> T:
 
 
 def limit_data(limit: Limit) -> dict[str, Any]:
-    """The definition of a limit as plain data; what it does not have is left out.
+    """Return the definition of a limit as plain data; values that are not set are left out.
 
     Example:
         >>> limit_data(Limit(key="llm:rpm", kind="rolling", capacity=60, window=60))
@@ -94,10 +94,10 @@ def limit_data(limit: Limit) -> dict[str, Any]:
 
 
 def state_data(state: LimitState) -> dict[str, Any]:
-    """A limit and how it stands as plain data, without its pause; what is 0 or as usual is left out.
+    """Return the state of a limit as plain data, without its pause; zeros and defaults are left out.
 
     Args:
-        state: It; the beginning of its period in Unix time.
+        state: The state; the start of its period in Unix time.
     """
     told = limit_data(state.limit) | _data(attrs.evolve(state, paused_for=None), _STANDING)
     if state.began_at is not None:
@@ -112,7 +112,7 @@ def _data(model: Limit | LimitState, fields: Fields) -> dict[str, Any]:
 
 
 def snake(key: str) -> str:
-    """A key in its other spelling.
+    """Return a key in snake_case.
 
     Example:
         >>> snake("windowSeconds")
@@ -166,9 +166,9 @@ def _limit_or_state(data: Any, wanted: Any) -> Limit | LimitState:
 
 
 def _spellings(data: Any, fields: Fields) -> tuple[dict[str, str], list[Problem]]:
-    """How each key is written, and what is wrong with other keys."""
+    """Return the spelling of each known key, and the problems of other keys."""
     if not isinstance(data, dict):
-        raise _wrong(f"{seen(data)} is not a limit", "an object with key, kind, …")
+        raise _wrong(f"{value_text(data)} is not a limit", "an object with key, kind, …")
     key_by_snake = {snake(key): key for key in fields}
     spelled: dict[str, str] = {}
     problems: list[Problem] = []
@@ -176,10 +176,10 @@ def _spellings(data: Any, fields: Fields) -> tuple[dict[str, str], list[Problem]
         key = key_by_snake.get(str(spelling), str(spelling))
         if key not in fields:
             close = difflib.get_close_matches(key, fields, n=1)
-            hint = f'did you mean "{close[0]}"?' if close else f"known are {', '.join(fields)}"
+            hint = f'did you mean "{close[0]}"?' if close else f"known keys are {', '.join(fields)}"
             problems.append(Problem(_below(str(spelling)), "is not a key of a limit", hint))
         elif key in spelled:
-            message = f"is the same as {spelled[key]}"
+            message = f"is the same key as {spelled[key]}"
             problems.append(Problem(_below(spelling), message, "write one of them"))
         else:
             spelled[key] = spelling
@@ -192,7 +192,7 @@ def _below(key: str) -> str:
 
 def _list(data: Any, wanted: Any) -> tuple[Any, ...]:
     if not isinstance(data, list | tuple):
-        raise _wrong(f"{seen(data)} is not a list", "a list of limits")
+        raise _wrong(f"{value_text(data)} is not a list", "a list of limits")
     problems: list[Problem] = []
     found: dict[int, Limit | LimitState] = {}
     for place, part in enumerate(data):
@@ -204,7 +204,7 @@ def _list(data: Any, wanted: Any) -> tuple[Any, ...]:
     for place, one in found.items():
         key = one.key if isinstance(one, Limit) else one.limit.key
         if first.setdefault(key, place) != place:
-            message = f"[{first[key]}] has the key {seen(key)} as well"
+            message = f"[{first[key]}] also has the key {value_text(key)}"
             problems.append(Problem(f"$[{place}].key", message, "one limit for each key"))
     if problems:
         raise SuiteError(problems)
@@ -214,27 +214,27 @@ def _list(data: Any, wanted: Any) -> tuple[Any, ...]:
 def _text(value: Any, _wanted: Any) -> str:
     if isinstance(value, str):
         return value
-    raise _wrong(f"{seen(value)} is not a text", "put it in quotes")
+    raise _wrong(f"{value_text(value)} is not a text", "put it in quotes")
 
 
 def _whole(value: Any, wanted: Any) -> int:
     least = get_args(wanted)[1]
     hint = f"a whole number from {least} to 2^53-1"
     if type(value) is not int:
-        raise _wrong(f"{seen(value)} is not a whole number", hint)
+        raise _wrong(f"{value_text(value)} is not a whole number", hint)
     if value < least:
         raise _wrong(f"{value} is too small", hint)
     if value > MOST:
-        raise _wrong(f"{seen(value)} is too large", hint)
+        raise _wrong(f"{value_text(value)} is too large", hint)
     return value
 
 
 def _seconds(value: Any, _wanted: Any) -> float:
     hint = f"seconds, more than 0 and at most {MOST_SECONDS:,}"
     if type(value) not in {int, float}:
-        raise _wrong(f"{seen(value)} is not a number", hint)
+        raise _wrong(f"{value_text(value)} is not a number", hint)
     if not 0 < value <= MOST_SECONDS:
-        raise _wrong(f"{seen(value)} is out of range", hint)
+        raise _wrong(f"{value_text(value)} is out of range", hint)
     return float(value)
 
 
@@ -245,7 +245,7 @@ def _instant(value: Any, _wanted: Any) -> float:
         instant = None
     if instant is None or instant.tzinfo is None:
         hint = "date, time and offset, like 2026-11-22T08:54:56Z"
-        raise _wrong(f"{seen(value)} is not an instant", hint)
+        raise _wrong(f"{value_text(value)} is not an instant", hint)
     return instant.timestamp()
 
 
@@ -253,7 +253,7 @@ def _choice(value: Any, wanted: Any) -> str:
     choices = get_args(wanted)
     if value in choices:
         return str(value)
-    raise _wrong(f"{seen(value)} is not known", f"one of {', '.join(choices)}")
+    raise _wrong(f"{value_text(value)} is not known", f"one of {', '.join(choices)}")
 
 
 _CONVERTER = cattrs.Converter()

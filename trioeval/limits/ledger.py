@@ -1,14 +1,14 @@
-"""All limits, how they stand, and which leases there are: decides, and waits for nothing.
+"""All limits, their usage, and the live leases: decides at once, without waiting.
 
-Whoever keeps limits in this process puts this behind what it waits with; the rules are here alone. A lease
-gets all of its requirements or none: first it is looked whether all fit, then all are taken, with nothing
-between. Denials that no waiting helps against are told before those that pass.
+The backends of this process put this behind their waiting; the rules are only here. A lease gets all of its
+requirements or none: first all are checked, then all are taken, with nothing in between. Terminal denials are
+reported before transient ones.
 
-Everything is synchronous and takes `now`, in seconds on one clock, which never falls. What has ended by
-then is found when it is looked at; a lease costs O(its requirements).
+Everything is synchronous and takes `now`, in seconds on one clock, which never decreases. Expired shares are
+found when a limit is read; a lease costs O(its requirements).
 
-Laws: a window, and the number of holds, never exceed their capacity; a denial takes nothing; the same
-question has the same answer and takes nothing again; what is over is over once.
+Laws: a window, and the number of holds, never exceed their capacity; a denial takes nothing; the same request
+gets the same answer and takes nothing again; a lease ends once.
 """
 
 import itertools
@@ -19,51 +19,57 @@ from typing import Any, TypeAlias
 
 import attrs
 
-from trioeval.limits.counters import Counter, Holds, Purse, Share, Window
+from trioeval.limits.counters import (
+    BudgetCounter,
+    ConcurrencyCounter,
+    Counter,
+    LeaseShare,
+    WindowCounter,
+)
 from trioeval.limits.denials import (
     Lack,
     denied,
-    never,
-    no_such_limit,
-    other_kind,
-    other_requirements,
-    two_of_one_key,
-    wrong_ask,
+    duplicate_key,
+    kind_mismatch,
+    request_denial,
+    requirements_mismatch,
+    terminal_denial,
+    unknown_limit,
 )
 from trioeval.limits.json import from_json, state_data
 from trioeval.limits.model import (
-    Ask,
     Denied,
     Granted,
     Kind,
+    LeaseRequest,
     Limit,
     LimitState,
     Requirement,
     Settlement,
 )
 
-# Whoever asked may ask again about the same lease because an answer was lost, so the answer is kept: for the
-# longest window or timeout of all limits, and for ten minutes at least, after the lease was last heard of.
-# Then it is dropped, whatever became of it, and memory is bounded by what happens in such a time. By then all
-# holds of a lease have ended and its windows have passed.
+# A client repeats a request whose answer was lost, so answers are kept: for the longest window or timeout of
+# all limits, and at least for ten minutes, after the last request about the lease. Then they are dropped in
+# any case, so memory is bounded by the requests of that time. By then all holds of a lease have ended, and
+# its windows have passed.
 #
 # A lease that belongs to a scope of this process is kept until that scope ends, and no longer.
 
-LEAST_RETENTION = 600.0
+MIN_RETENTION = 600.0
 """Seconds for which a lease is remembered at least."""
 
 
 @attrs.define(eq=False)
 class Lease:
-    """One that is granted and not over."""
+    """A lease that is granted and not over."""
 
     requirements: tuple[Requirement, ...]
     granted: Granted
-    shares: list[Share]
+    shares: list[LeaseShare]
     """In the order of the requirements."""
     held: bool
-    """Whether it belongs to a scope of this process."""
-    heard_at: float
+    """True if it belongs to a scope of this process."""
+    requested_at: float
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -73,73 +79,75 @@ class Lease:
     @property
     def has_expired(self) -> bool:
         """Whether one of its holds has ended."""
-        return any(not share.counted and type(share.counter) is Holds for share in self.shares)
+        return any(
+            not share.counted and type(share.counter) is ConcurrencyCounter for share in self.shares
+        )
 
 
 @attrs.define(eq=False)
-class Closed:
-    """One that is over, or was denied."""
+class ClosedLease:
+    """A lease that is over, or was denied."""
 
     answer: Denied
-    """What whoever asks for it is told."""
-    heard_at: float
+    """The answer to further requests about it."""
+    requested_at: float
 
 
-Record: TypeAlias = Lease | Closed
+Record: TypeAlias = Lease | ClosedLease
 
 
 @attrs.define(eq=False)
-class Records:
-    """Those that are remembered, by lease id."""
+class LeaseRecords:
+    """The remembered leases, by id."""
 
-    _retention: float = attrs.field(init=False, default=LEAST_RETENTION)
-    """Seconds after which one is dropped that was not heard of."""
+    _retention: float = attrs.field(init=False, default=MIN_RETENTION)
+    """Seconds without a request after which a lease is dropped."""
     _retained_at: float = attrs.field(init=False, default=-math.inf)
-    """Since when that holds; nothing was due by it before."""
+    """Start of that retention; nothing was due by it before."""
     _due_at: float = attrs.field(init=False, default=-math.inf)
-    """Before this instant nothing is to be dropped."""
+    """Nothing is dropped before this instant."""
     _held: dict[str, Lease] = attrs.field(init=False, factory=dict)
     _live: OrderedDict[str, Lease] = attrs.field(init=False, factory=OrderedDict)
-    """Those that are not held, in the order in which they were heard of last."""
-    _closed: OrderedDict[str, Closed] = attrs.field(init=False, factory=OrderedDict)
-    """Likewise."""
+    """Live leases that are not held, in the order of their last requests."""
+    _closed: OrderedDict[str, ClosedLease] = attrs.field(init=False, factory=OrderedDict)
+    """Closed leases, in the order of their last requests."""
 
     def __len__(self) -> int:
         return len(self._held) + len(self._live) + len(self._closed)
 
     @property
     def live(self) -> Mapping[str, Lease]:
-        """Those that are not held and not over, in the order in which they were heard of last."""
+        """Live leases that are not held, in the order of their last requests."""
         return self._live
 
     @property
-    def closed(self) -> Mapping[str, Closed]:
-        """Those that are over or were denied, in the same order."""
+    def closed(self) -> Mapping[str, ClosedLease]:
+        """Closed leases, in the order of their last requests."""
         return self._closed
 
     def find(self, lease_id: str) -> Record | None:
-        """What is remembered of a lease. Those that are due must be dropped before."""
+        """Return the record of a lease. Leases that are due must have been dropped."""
         return self._closed.get(lease_id) or self.lease(lease_id)
 
     def lease(self, lease_id: str) -> Lease | None:
-        """Likewise, if it is not over."""
+        """Return a lease that is not over. Leases that are due must have been dropped."""
         return self._live.get(lease_id) or self._held.get(lease_id)
 
     def add(self, lease_id: str, lease: Lease) -> None:
-        """Remember a lease that is granted now."""
+        """Add a lease that is granted now."""
         if lease.held:
             self._held[lease_id] = lease
         else:
             self._live[lease_id] = lease
 
-    def hear(self, lease_id: str, lease: Lease, now: float) -> None:
-        """Remember it for longer."""
+    def touch(self, lease_id: str, lease: Lease, now: float) -> None:
+        """Restart the retention of a lease."""
         if not lease.held:
-            lease.heard_at = now
+            lease.requested_at = now
             self._live.move_to_end(lease_id)
 
     def close(self, lease_id: str, lease: Lease, answer: Denied, now: float) -> None:
-        """It is over; whoever asks for it is told so."""
+        """Close a lease; further requests about it get `answer`."""
         if lease.held:
             del self._held[lease_id]
         else:
@@ -147,42 +155,42 @@ class Records:
             self.deny(lease_id, answer, now)
 
     def deny(self, lease_id: str, answer: Denied, now: float) -> None:
-        """Remember that a lease was denied."""
-        self._closed[lease_id] = Closed(answer, now)
+        """Record that a lease was denied."""
+        self._closed[lease_id] = ClosedLease(answer, now)
 
     def retain(self, retention: float, now: float) -> None:
-        """From now on, keep what is not heard of for so many seconds."""
+        """Set the retention from now on."""
         self._retention, self._retained_at, self._due_at = retention, now, -math.inf
 
     def left_at(self) -> float:
-        """The instant at which the next lease is dropped that nobody has ended; infinite if there is none."""
-        return _first_heard_at(self._live) + self._retention
+        """Return the instant at which the next live lease is dropped; infinite without one."""
+        return _first_requested_at(self._live) + self._retention
 
     def drop(self, now: float) -> list[tuple[Lease, float]]:
-        """Drop what is due; gives the leases among it that nobody has ended, and since when each was due."""
+        """Drop what is due; return the live leases among it, and the instant since which each was due."""
         left: list[tuple[Lease, float]] = []
         if now < self._due_at:
             return left
         live, closed, retention = self._live, self._closed, self._retention
-        while _first_heard_at(closed) + retention <= now:
+        while _first_requested_at(closed) + retention <= now:
             closed.popitem(last=False)
-        while _first_heard_at(live) + retention <= now:
+        while _first_requested_at(live) + retention <= now:
             _, lease = live.popitem(last=False)
-            left.append((lease, max(lease.heard_at + retention, self._retained_at)))
-        # What is not here yet will be heard of now or later.
-        self._due_at = min(now, _first_heard_at(live), _first_heard_at(closed)) + retention
+            left.append((lease, max(lease.requested_at + retention, self._retained_at)))
+        # Later records get requests now or later.
+        self._due_at = min(now, _first_requested_at(live), _first_requested_at(closed)) + retention
         return left
 
 
-def _first_heard_at(records: OrderedDict[str, Lease] | OrderedDict[str, Closed]) -> float:
-    return records[next(iter(records))].heard_at if records else math.inf
+def _first_requested_at(records: OrderedDict[str, Lease] | OrderedDict[str, ClosedLease]) -> float:
+    return records[next(iter(records))].requested_at if records else math.inf
 
 
 Json: TypeAlias = dict[str, Any]
 _COUNTERS: Mapping[Kind, type[Counter]] = {
-    "rolling": Window,
-    "concurrency": Holds,
-    "budget": Purse,
+    "rolling": WindowCounter,
+    "concurrency": ConcurrencyCounter,
+    "budget": BudgetCounter,
 }
 _COMPLETED = denied("lease_completed")
 _EXPIRED = denied("lease_expired")
@@ -190,74 +198,76 @@ _EXPIRED = denied("lease_expired")
 
 @attrs.frozen
 class Snapshot:
-    """All that a book knows, but for denials, as plain data that JSON can hold."""
+    """The state of a ledger, without denials, as plain data for JSON."""
 
     at: float
-    """The instant of it."""
+    """The instant at which it was taken."""
     limits: list[Json]
-    """How each stands, its shares as amount and instant, and whether it is removed: a lease may have some."""
+    """The state of each limit, its shares as amounts and instants, and `is_removed`: leases may still hold a
+    share of a removed limit."""
     leases: list[list[Any]]
-    """Id, instant of the grant, and of the last request about it; for each requirement the number of its
-    limit, the amount, and the place among the shares of the limit, None if it is not among them."""
+    """Id, instant of the grant, and of the last request; for each requirement the number of its limit, the
+    amount, and its position among the shares of the limit, or None."""
     completed: list[list[Any]]
-    """Id, and instant of the last request about it."""
+    """Id, and instant of the last request."""
 
     @property
     def is_plain(self) -> bool:
-        """Whether it says no more than the states of its limits do."""
+        """Whether it adds nothing to the states of its limits."""
         is_used = any(one["shares"] or one["paused_until"] for one in self.limits)
         return not (is_used or self.leases or self.completed)
 
 
-class Book:
+class LimitLedger:
     """The state of all limits.
 
     Args:
-        states: How they stand at the beginning. What was in use counts on: a window as if it were taken
-            now, holds until their timeout, what was outstanding of a budget as settled.
-        now: The instant of that, in seconds.
+        states: The initial states. Earlier usage still counts: that of a window as if it were taken now,
+            holds until their timeout, and outstanding amounts of a budget as settled.
+        now: The instant of these states, in seconds.
 
     Raises:
-        QuotaError: `invalid_request`: two of them have the same key.
+        LimitError: `invalid_request`: two of them have the same key.
 
     Example:
-        >>> book = Book([LimitState(limit=Limit(key="rpm", kind="rolling", capacity=1, window=60))])
-        >>> book.reserve(Ask("lease-1", "job-1", (Requirement("rpm", 1),)), now=0)
+        >>> rpm = Limit(key="rpm", kind="rolling", capacity=1, window=60)
+        >>> ledger, one = LimitLedger([LimitState(limit=rpm)]), (Requirement("rpm", 1),)
+        >>> ledger.reserve(LeaseRequest("lease-1", "job-1", one), now=0)
         Granted(reserved_at=0)
-        >>> book.reserve(Ask("lease-2", "job-2", (Requirement("rpm", 1),)), now=15).retry_after
+        >>> ledger.reserve(LeaseRequest("lease-2", "job-2", one), now=15).retry_after
         45
     """
 
     def __init__(self, states: Iterable[LimitState] = (), now: float = 0.0) -> None:
         self._counters: dict[str, Counter] = {}
-        self._records = Records()
+        self._records = LeaseRecords()
         for state in states:
             self.add(state, now)
 
     def reserve(
         self,
-        ask: Ask,
+        ask: LeaseRequest,
         now: float,
         *,
         held: bool = False,
         behind: Callable[[Sequence[Requirement]], Sequence[str]] | None = None,
     ) -> Granted | Denied:
-        """Grant a lease, or say why not. What was said of a lease id is said again.
+        """Grant or deny a lease. A repeated request gets the first answer again.
 
         Args:
-            ask: What is asked for.
+            ask: The request.
             now: The instant.
-            held: It belongs to a scope of this process, which ends it: its holds do not end by themselves,
-                and it is forgotten as soon as it is over, or denied.
-            behind: Asked where it would be granted: the limits at which others stand before it, which are
-                then as if they had no room.
+            held: The lease belongs to a scope of this process, which ends it: its holds do not expire, and it
+                is forgotten as soon as it is over or denied.
+            behind: Called before a grant; returns the limits at which earlier requests wait, which then
+                count as full.
         """
-        if (wrong := wrong_ask(ask)) is not None:
+        if (wrong := request_denial(ask)) is not None:
             return wrong
         self._drop(now)
         records, requirements = self._records, ask.requirements
         if (record := records.find(ask.lease_id)) is not None:
-            return self._again(ask, record, now)
+            return self._repeated(ask, record, now)
         refusal = self._refusal(requirements, now)
         if refusal is None and behind is not None and (keys := behind(requirements)):
             hint = max(self._counters[key].hint() for key in keys)
@@ -275,20 +285,20 @@ class Book:
         return granted
 
     def check(self, requirements: Sequence[Requirement], now: float) -> Denied | None:
-        """Why a new lease of these would be denied; None if it would be granted.
+        """Return the denial of a new lease with these requirements; None if it would be granted.
 
-        Takes nothing and remembers nothing. The requirements must be valid by themselves.
+        Changes nothing. The requirements must be valid by themselves.
         """
         self._drop(now)
         return self._refusal(requirements, now)
 
     def complete(self, settlement: Settlement, now: float) -> tuple[str, ...]:
-        """End a lease; one that is unknown, or over, is left as it is.
+        """End a lease; one that is unknown or over is ignored.
 
-        Actual amounts of keys that it has not are left out.
+        Actual amounts of limits that it has no share of are ignored.
 
         Returns:
-            The limits of which there may be more room now.
+            The limits that may have more room now.
         """
         actuals = {actual.key: actual.amount for actual in settlement.actuals}
         if (lease := self._close(settlement.lease_id, now)) is None:
@@ -299,40 +309,40 @@ class Book:
         return lease.keys
 
     def extend(self, lease_ids: Iterable[str], now: float) -> list[bool]:
-        """Put off the end of all holds of leases, to their timeout from now.
+        """Restart the timeouts of all holds of leases.
 
         Returns:
-            For each, in order: False if it is unknown or over, or one of its holds has ended.
+            For each lease, in order: False if it is unknown or over, or one of its holds has ended.
         """
         self._drop(now)
         return [self._extend(lease_id, now) for lease_id in lease_ids]
 
     def add(self, state: LimitState, now: float) -> None:
-        """Make a limit that stands so.
+        """Add a limit in a given state.
 
         Raises:
-            QuotaError: `invalid_request`: there is one under this key.
+            LimitError: `invalid_request`: the key exists.
         """
         key = state.limit.key
         if key in self._counters:
-            raise two_of_one_key(key)
+            raise duplicate_key(key)
         self._counters[key] = _counter_of(state, now)
         self._retain(now)
 
     def define(self, limit: Limit, now: float) -> LimitState:
-        """Make a limit, or change one; a smaller capacity holds as soon as so much of it is free.
+        """Create or change a limit; a smaller capacity takes effect once that much is free.
 
-        Whatever else is changed, as the length of a window, holds at once for what is taken already.
+        All other changes, such as of a window, apply at once to what is already taken.
 
         Raises:
-            QuotaError: `invalid_request`: there is one of another kind under this key.
+            LimitError: `invalid_request`: the key exists with another kind.
         """
         self._drop(now)
         counter = self._counters.get(limit.key)
         if counter is None:
             counter = self._counters[limit.key] = _counter_of(LimitState(limit=limit), now)
         elif counter.limit.kind != limit.kind:
-            raise other_kind(limit, counter.limit.kind)
+            raise kind_mismatch(limit, counter.limit.kind)
         else:
             counter.refresh(now)
             counter.define(limit, now)
@@ -341,34 +351,34 @@ class Book:
         return counter.state(now)
 
     def pause(self, key: str, until: float, now: float) -> LimitState:
-        """Grant nothing of a limit before an instant; one that is not after `now` opens it.
+        """Grant nothing of a limit before an instant; an instant not after `now` resumes it.
 
         Raises:
-            QuotaError: `unknown_limit_key`.
+            LimitError: `unknown_limit_key`.
         """
         counter = self._counter(key, now)
         counter.paused_until = until
         return counter.state(now)
 
     def remove(self, key: str, now: float) -> None:
-        """Forget a limit. What leases have of it ends with them, and counts nowhere.
+        """Remove a limit. Shares of it end with their leases, and count nowhere.
 
         Raises:
-            QuotaError: `unknown_limit_key`.
+            LimitError: `unknown_limit_key`.
         """
         self._counter(key, now)
         del self._counters[key]
         self._retain(now)
 
     def next_at(self, now: float, keys: Iterable[str] | None = None) -> float:
-        """The earliest instant after `now` at which the answer to a lease may change by itself.
+        """Return the earliest instant after `now` at which the answer to a lease may change by itself.
 
-        A share ends, a pause ends, a budget begins anew, or what is outstanding of one is counted as used
-        because nobody has ended its lease. Infinite if there is none.
+        A share expires, a pause ends, a budget resets, or an outstanding share counts as used because its
+        lease is dropped. Infinite if no such change is due.
 
         Args:
             now: The instant.
-            keys: The limits to look at; None for all. Unknown ones are passed over.
+            keys: The limits to look at; None for all. Unknown keys are ignored.
         """
         self._drop(now)
         found = math.inf
@@ -377,15 +387,15 @@ class Book:
                 counter.refresh(now)
                 paused = counter.paused_until
                 found = min(found, counter.next_at(), paused if paused > now else math.inf)
-                if isinstance(counter, Purse) and counter.outstanding:
+                if isinstance(counter, BudgetCounter) and counter.outstanding:
                     found = min(found, self._records.left_at())
         return found
 
     def room(self, key: str, now: float) -> int | None:
-        """How much of a limit could be taken now, ≥ 0; None while it is paused.
+        """Return the amount of a limit that could be taken now, ≥ 0; None while it is paused.
 
         Raises:
-            QuotaError: `unknown_limit_key`.
+            LimitError: `unknown_limit_key`.
         """
         counter = self._counter(key, now)
         if counter.paused_until > now:
@@ -393,29 +403,29 @@ class Book:
         return 0 if counter.pending is not None else max(0, counter.limit.capacity - counter.used)
 
     def limit(self, key: str) -> Limit | None:
-        """A limit as it is defined; None if there is none."""
+        """Return the definition of a limit; None for an unknown key."""
         counter = self._counters.get(key)
         return None if counter is None else counter.limit
 
     def states(self, now: float) -> list[LimitState]:
-        """How all limits stand, by key."""
+        """Return the states of all limits, by key."""
         self._drop(now)
         for counter in self._counters.values():
             counter.refresh(now)
         return [self._counters[key].state(now) for key in sorted(self._counters)]
 
     def __len__(self) -> int:
-        """How many leases are remembered."""
+        """Return the number of remembered leases."""
         return len(self._records)
 
     def snapshot(self, now: float) -> Snapshot:
-        """The limits, and the leases that do not belong to a scope of this process; not the denials."""
+        """Return the limits, and the leases that belong to no scope of this process; without denials."""
         self._drop(now)
         leases = self._records.live
         taken = (share.counter for lease in leases.values() for share in lease.shares)
         counters = list(dict.fromkeys([*self._counters.values(), *taken]))
         limits: list[Json] = []
-        place_by_share: dict[Share, int] = {}
+        place_by_share: dict[LeaseShare, int] = {}
         for counter in counters:
             counter.refresh(now)
             shares = counter.listed()
@@ -439,7 +449,7 @@ class Book:
                 [
                     lease_id,
                     lease.granted.reserved_at,
-                    lease.heard_at,
+                    lease.requested_at,
                     [
                         [number_by_counter[share.counter], one.amount, place_by_share.get(share)]
                         for one, share in zip(lease.requirements, lease.shares, strict=True)
@@ -447,25 +457,25 @@ class Book:
                 ]
                 for lease_id, lease in leases.items()
             ],
-            [[name, one.heard_at] for name, one in completed if one.answer is _COMPLETED],
+            [[name, one.requested_at] for name, one in completed if one.answer is _COMPLETED],
         )
 
     @classmethod
-    def of_snapshot(cls, snapshot: Snapshot) -> "Book":
-        """The book as it was at the instant of a snapshot."""
-        book = cls()
-        counters: list[tuple[Counter, list[Share]]] = []
+    def of_snapshot(cls, snapshot: Snapshot) -> "LimitLedger":
+        """Return the ledger in the state of a snapshot."""
+        ledger = cls()
+        counters: list[tuple[Counter, list[LeaseShare]]] = []
         for data in snapshot.limits:
             state = from_json(data["state"], LimitState)
             state = attrs.evolve(state, paused_until=data["paused_until"])
             counter = _counter_of(state, snapshot.at)
-            shares = [Share(counter, amount, at, held=False) for amount, at in data["shares"]]
+            shares = [LeaseShare(counter, amount, at, held=False) for amount, at in data["shares"]]
             for share in shares:
                 counter.put(share)
             counters.append((counter, shares))
             if not data["is_removed"]:
-                book._counters[state.limit.key] = counter
-        for lease_id, reserved_at, heard_at, parts in snapshot.leases:
+                ledger._counters[state.limit.key] = counter
+        for lease_id, reserved_at, requested_at, parts in snapshot.leases:
             requirements, shares = [], []
             for number, amount, place in parts:
                 counter, listed = counters[number]
@@ -473,47 +483,49 @@ class Book:
                 if place is not None:
                     share = listed[place]
                 else:
-                    is_budget = isinstance(counter, Purse)
-                    share = Share(counter, amount, reserved_at, held=False, counted=is_budget)
+                    is_budget = isinstance(counter, BudgetCounter)
+                    share = LeaseShare(counter, amount, reserved_at, held=False, counted=is_budget)
                     if is_budget:
                         counter.put(share)
                 shares.append(share)
             granted = Granted(reserved_at)
-            lease = Lease(tuple(requirements), granted, shares, held=False, heard_at=heard_at)
-            book._records.add(lease_id, lease)
-        for lease_id, heard_at in snapshot.completed:
-            book._records.deny(lease_id, _COMPLETED, heard_at)
-        book._retain(snapshot.at)
-        return book
+            lease = Lease(
+                tuple(requirements), granted, shares, held=False, requested_at=requested_at
+            )
+            ledger._records.add(lease_id, lease)
+        for lease_id, requested_at in snapshot.completed:
+            ledger._records.deny(lease_id, _COMPLETED, requested_at)
+        ledger._retain(snapshot.at)
+        return ledger
 
-    def _again(self, ask: Ask, record: Record, now: float) -> Granted | Denied:
-        if isinstance(record, Closed):
+    def _repeated(self, ask: LeaseRequest, record: Record, now: float) -> Granted | Denied:
+        if isinstance(record, ClosedLease):
             return record.answer
         for share in record.shares:
             share.counter.refresh(now)
         if record.has_expired:
             return _EXPIRED
         if _amounts(record.requirements) != _amounts(ask.requirements):
-            return other_requirements(ask.lease_id)
-        self._records.hear(ask.lease_id, record, now)
+            return requirements_mismatch(ask.lease_id)
+        self._records.touch(ask.lease_id, record, now)
         return record.granted
 
     def _refusal(self, requirements: Sequence[Requirement], now: float) -> Denied | None:
         for one in requirements:
             counter = self._counters.get(one.key)
             if counter is None:
-                return self._why_not(requirements, now)
+                return self._denial(requirements, now)
             counter.refresh(now)
             if (
                 counter.pending is not None
                 or counter.paused_until > now
                 or not counter.fits(one.amount)
             ):
-                return self._why_not(requirements, now)
+                return self._denial(requirements, now)
         return None
 
-    def _why_not(self, requirements: Sequence[Requirement], now: float) -> Denied:
-        """Why these cannot be granted: what no waiting helps against comes first."""
+    def _denial(self, requirements: Sequence[Requirement], now: float) -> Denied:
+        """Return the denial of these requirements; terminal reasons come first."""
         counters = self._counters
         if unknown := [one.key for one in requirements if one.key not in counters]:
             return denied("unknown_limit_key", unknown)
@@ -521,9 +533,9 @@ class Book:
         for _, counter, _ in asked:
             counter.refresh(now)
         if too_large := [one for one in asked if one[1].is_beyond(one[2])]:
-            return never("exceeds_capacity", [_lack(*one, now) for one in too_large])
+            return terminal_denial("exceeds_capacity", [_lack(*one, now) for one in too_large])
         if spent := [one for one in asked if not one[1].may_fit(one[2])]:
-            return never("budget_exhausted", [_lack(*one, now) for one in spent])
+            return terminal_denial("budget_exhausted", [_lack(*one, now) for one in spent])
         waits = {key: counter.wait(amount, now) for key, counter, amount in asked}
         if decreasing := [key for key, counter, _ in asked if counter.pending is not None]:
             return denied("limit_decreasing", decreasing, max(waits.values()))
@@ -531,7 +543,7 @@ class Book:
         return denied("no_capacity", short, max(waits.values()))
 
     def _close(self, lease_id: str, now: float) -> Lease | None:
-        """Take a lease that is not over out of the book; its shares are still to be ended."""
+        """Close a live lease; its shares are still to be ended."""
         self._drop(now)
         lease = self._records.lease(lease_id)
         if lease is not None:
@@ -548,7 +560,7 @@ class Book:
             return False
         for share in lease.shares:
             share.counter.extend(share, now)
-        self._records.hear(lease_id, lease, now)
+        self._records.touch(lease_id, lease, now)
         return True
 
     def _drop(self, now: float) -> None:
@@ -560,19 +572,19 @@ class Book:
     def _retain(self, now: float) -> None:
         limits = [counter.limit for counter in self._counters.values()]
         spans = [limit.window or limit.timeout or 0.0 for limit in limits]
-        self._records.retain(max([LEAST_RETENTION, *spans]), now)
+        self._records.retain(max([MIN_RETENTION, *spans]), now)
 
     def _counter(self, key: str, now: float) -> Counter:
         counter = self._counters.get(key)
         if counter is None:
-            raise no_such_limit(key)
+            raise unknown_limit(key)
         self._drop(now)
         counter.refresh(now)
         return counter
 
 
 def _lack(key: str, counter: Counter, amount: int, now: float) -> Lack:
-    return Lack(key, amount, counter.target, counter.left, counter.anew_at - now)
+    return Lack(key, amount, counter.target, counter.left, counter.resets_at - now)
 
 
 def _amounts(requirements: Sequence[Requirement]) -> dict[str, int]:

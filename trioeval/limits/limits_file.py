@@ -1,7 +1,7 @@
-"""Limits in a file: a JSON list of definitions, with how they stand where that is not as usual.
+"""Limits in a file: a JSON list of definitions, with the usage of limits that are in use.
 
-A file is replaced as a whole, never written into: who reads it while it is written sees the old or the new
-one, and so does who comes after a crash.
+A file is replaced as a whole, never written in place: a reader sees the old or the new version, also after a
+crash.
 """
 
 import json
@@ -25,21 +25,21 @@ _BLANKS = re.compile(r"[ \t\r\n]*")
 
 
 def read_limits(path: Path, *, missing_ok: bool = False) -> tuple[LimitState, ...]:
-    """Limits from a file, in its order; the beginnings of their periods in Unix time.
+    """Read limits from a file, in its order; periods start in Unix time.
 
     Args:
-        path: Of the file.
-        missing_ok: Whether a file that is not there is one of no limits.
+        path: The file.
+        missing_ok: True to read a file that does not exist as one without limits.
 
     Raises:
-        SuiteError: It cannot be read, or with everything that is wrong with it.
+        SuiteError: The file cannot be read, or is invalid; with all its problems.
     """
     try:
         text = path.read_text("utf-8-sig")
     except FileNotFoundError:
         if missing_ok:
             return ()
-        raise _unreadable(path, "there is no such file") from None
+        raise _unreadable(path, "file not found") from None
     except OSError as error:
         raise _unreadable(path, error.strerror or str(error)) from None
     except UnicodeDecodeError as error:
@@ -52,9 +52,9 @@ def read_limits(path: Path, *, missing_ok: bool = False) -> tuple[LimitState, ..
         place = (error.lineno, error.colno)
         raise SuiteError([Problem("$", message, None, str(path), *place)], files=[path]) from None
     except (RecursionError, ValueError) as error:  # a number of thousands of digits
-        raise _unreadable(path, f"is no file of limits: {error}") from None
+        raise _unreadable(path, f"is not a file of limits: {error}") from None
     if twice:
-        raise _unreadable(path, f"the key {json.dumps(twice[0])} stands twice in one object")
+        raise _unreadable(path, f"the key {json.dumps(twice[0])} occurs twice in one object")
     try:
         return from_json(data, tuple[LimitState, ...])
     except SuiteError as error:
@@ -64,14 +64,14 @@ def read_limits(path: Path, *, missing_ok: bool = False) -> tuple[LimitState, ..
 
 
 def write_limits(path: Path, states: Iterable[LimitState]) -> None:
-    """Put a file of these in the place of what is there, sorted by key.
+    """Replace a file by these limits, sorted by key.
 
-    When it returns, they are on the disk. Pauses are not written: a file that is only read has no clock. The
-    beginnings of periods must be in Unix time.
+    They are on disk when it returns. Pauses are not written, because a file has no clock. The starts of
+    periods must be in Unix time.
 
     Raises:
-        OutputError: It cannot be written, and what was there before is there still; or it is written, and
-            a loss of power may undo that.
+        OutputError: It cannot be written, and the previous version remains; or it is written, and a loss of
+            power may undo that.
     """
     ordered = sorted(states, key=lambda state: state.limit.key)
     text = json.dumps([state_data(state) for state in ordered], ensure_ascii=False, indent=2)
@@ -91,18 +91,18 @@ def write_limits(path: Path, states: Iterable[LimitState]) -> None:
         finally:
             temporary.unlink(missing_ok=True)
     except OSError as error:
-        msg = f"{path}: the limits cannot be written: {error.strerror or error}"
+        msg = f"{path}: cannot write the limits: {error.strerror or error}"
         raise OutputError(msg) from error
     try:
         sync_folder(target.parent)
     except OSError as error:
         reason = error.strerror or error
-        msg = f"{path}: the limits are written, and a loss of power may undo that: {reason}"
+        msg = f"{path}: the limits are written, but a loss of power may undo that: {reason}"
         raise OutputError(msg) from error
 
 
 def shifted(states: Iterable[LimitState], seconds: float) -> list[LimitState]:
-    """The same with the beginnings of their periods on a clock that is so many seconds ahead."""
+    """Return states whose periods start on a clock that is ahead by so many seconds."""
     return [
         state if state.began_at is None else attrs.evolve(state, began_at=state.began_at + seconds)
         for state in states
@@ -110,7 +110,7 @@ def shifted(states: Iterable[LimitState], seconds: float) -> list[LimitState]:
 
 
 def sync_folder(folder: Path) -> None:
-    """A file is found again only when its folder is on the disk too."""
+    """Sync a folder, without which a new file in it may be lost."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -128,7 +128,7 @@ def _once(pairs: list[tuple[str, Any]], twice: list[str]) -> dict[str, Any]:
 
 
 def _lines_of_entries(text: str) -> list[int]:
-    """The lines in which the entries of a list begin; the text is good JSON."""
+    """Return the line of each entry of a list; the text must be valid JSON."""
     decode = json.JSONDecoder().raw_decode
     lines: list[int] = []
     at = _after_blanks(text, text.index("[") + 1)

@@ -1,16 +1,16 @@
 # Apart from `limits.open`: together they exceed 600 lines.
-"""Limits kept in this process: who must wait is served in the very step in which there is room.
+"""Limits kept in this process: waiting calls are served in the very step in which room appears.
 
-Whatever may make room (a lease is over, a limit is changed or opened again, something has expired) serves
-those that wait before it returns: it takes their leases for them and wakes just these. So nobody polls,
-nobody is woken in vain, and no lease is free while one who may have it waits. What expires by itself needs a
-timer: the wait of the first waiter ends then, so while nobody waits there is none.
+Every step that may make room (a lease ends, a limit is changed or resumed, a share expires) serves the
+waiters before it returns: it takes their leases for them and wakes exactly these. So nothing polls, no
+wake-up is wasted, and no lease is free while a waiter could have it. Room that appears by itself needs a
+timer: the first waiter has it, so there is no timer while nothing waits.
 
-The lease of a permit belongs to the call that has it. Its holds do not expire while the call goes on,
-however long that takes, and end in the step in which the call is over.
+The lease of a permit belongs to its call. Its holds do not expire while the call runs, however long that
+takes, and end in the step in which the call ends.
 
-Rejected: a background task (somebody would have to own it), a condition that wakes everybody to look
-(512 waiters would look 512 times for each of 512 leases).
+Rejected: a background task (it would need an owner), and a condition that wakes all waiters to look (512
+waiters would look 512 times for each of 512 leases).
 
 Laws: LEASE, EAGER.
 """
@@ -24,212 +24,214 @@ from typing import Literal
 import attrs
 import trio
 
-from trioeval.errors import QuotaError
+from trioeval.errors import LimitError
 from trioeval.kernel import Permits, Shortage
 from trioeval.limits.backend import LanePermits, nothing_of, requirements_of
-from trioeval.limits.denials import check_pause, refusal, wrong_ask
-from trioeval.limits.ledger import Book
+from trioeval.limits.denials import check_pause, denial_error, request_denial
+from trioeval.limits.ledger import LimitLedger
 from trioeval.limits.model import (
     Actual,
-    Ask,
     Decision,
     Denied,
     Granted,
+    LeaseRequest,
     Limit,
+    LimitKey,
     LimitState,
-    QuotaKey,
     Requirement,
     Settlement,
 )
-from trioeval.limits.waiting import Order, Room, Waiter
+from trioeval.limits.waiting import LimitWaiter, Room, WaitingOrder
 
-# One call that waits for its lease, in a line that others serve.
+# A call that waits for its lease, in a queue that other tasks serve.
 #
-# Whoever makes room says how the wait ends, and the waiter finds that when it wakes. One of all that wait
-# also has a timer, for the room that comes by itself; it can be set while its waiter sleeps.
+# The task that makes room sets the end of the wait, and the waiter finds it when it wakes. One of the waiters
+# also has a timer, for room that appears by itself; it can be set while that waiter sleeps.
 
 
 @attrs.define(eq=False)
-class LeaseWaiter(Waiter):
-    """One that waits for its lease."""
+class LeaseWaiter(LimitWaiter):
+    """A call that waits for its lease."""
 
     job_id: str
     requirements: tuple[Requirement, ...]
     _told: Callable[[Shortage], None]
     said: Shortage | None = None
-    """What it was told last."""
-    end: Ask | QuotaError | None = None
-    """What its lease was granted for, or why it never gets one; None while it waits."""
+    """The last reported reason for waiting."""
+    end: LeaseRequest | LimitError | None = None
+    """The granted request, or the terminal error; None while it waits."""
     wake_at: float = math.inf
-    """When it looks what has expired, for all that wait."""
+    """The instant at which it looks for expired shares on behalf of all waiters."""
     _over: trio.Event = attrs.field(factory=trio.Event)
     _scope: trio.CancelScope | None = None
 
     def set_timer(self, wake_at: float) -> None:
-        """It is this one that looks what has expired, and then."""
+        """Let this waiter look for expired shares at an instant."""
         if wake_at != self.wake_at:
             self.wake_at = wake_at
             if self._scope is not None:
                 self._scope.deadline = wake_at
 
     def tell(self, shortage: Shortage) -> None:
-        """It waits for this."""
+        """Report the reason for waiting."""
         self.said = shortage
         self._told(shortage)
 
-    def serve(self, end: Ask | QuotaError) -> None:
-        """Its wait is over."""
+    def serve(self, end: LeaseRequest | LimitError) -> None:
+        """End the wait."""
         self.end = end
         self._over.set()
 
-    async def wait(self) -> Ask | QuotaError | None:
-        """Sleep until its wait is over; None when it is time to look. A checkpoint."""
+    async def wait(self) -> LeaseRequest | LimitError | None:
+        """Sleep until the wait is over; None when the timer fires. A checkpoint."""
         with trio.CancelScope(deadline=self.wake_at) as self._scope:
             await self._over.wait()
-        # Not whether the sleep was cut short: it may have been served in that very step.
+        # Does not check how the sleep ended: the waiter may have been served in that very step.
         return self.end
 
 
 @attrs.frozen
 class MemoryStatistics:
-    """A snapshot of a `MemoryQuota`."""
+    """A snapshot of a `MemoryLimits`."""
 
     leases: int
     """Permits that are neither settled nor given back."""
     waiting: int
-    """Calls that wait for theirs."""
+    """Calls that wait for a permit."""
     granted: int
-    """Permits so far."""
+    """Permits granted so far."""
 
 
-class MemoryQuota:
-    """Limits of this process, for its own lanes and, as a `Backend`, for whoever asks it.
+class MemoryLimits:
+    """The limits of this process, for its own lanes, and a `Backend` for servers.
 
-    Used in one `trio.run`.
+    Must be used within one `trio.run`.
 
     Args:
-        states: The limits, and how they stand where that is known. What was in use counts on from now.
-        now: The instant from which it does, in seconds on the Trio clock; that of the call if None.
+        states: The limits, with their usage if known. Earlier usage counts from now on.
+        now: The instant of these states, in seconds on the Trio clock; None for the current one.
 
     Raises:
-        QuotaError: `invalid_request`: two limits have the same key.
+        LimitError: `invalid_request`: two limits have the same key.
 
     Example:
         >>> async def main():
-        ...     quota = MemoryQuota(
+        ...     limits = MemoryLimits(
         ...         [Limit(key="calls", kind="concurrency", capacity=1, timeout=60)]
         ...     )
-        ...     permits = quota.permits("model", [QuotaKey("calls", "slots")])
+        ...     permits = limits.permits("model", [LimitKey("calls", "slots")])
         ...     permit = await permits.take(0, 0, 0.0, print)
         ...     assert permits.take_nowait(1, 0, 0.0) is None
         ...     permit.settle(0, 0.0)
-        ...     return quota
+        ...     return limits
         >>> trio.run(main)
-        <MemoryQuota: 0 leases, 0 waiting>
+        <MemoryLimits: 0 leases, 0 waiting>
     """
 
     def __init__(
         self, states: Iterable[LimitState | Limit] = (), *, now: float | None = None
     ) -> None:
         known = [one if isinstance(one, LimitState) else LimitState(limit=one) for one in states]
-        self._book = Book(known, trio.current_time() if now is None else now)
-        self._order = Order[LeaseWaiter]()
+        self._ledger = LimitLedger(known, trio.current_time() if now is None else now)
+        self._order = WaitingOrder[LeaseWaiter]()
         self._waiting: OrderedDict[LeaseWaiter, None] = OrderedDict()
         """By arrival; the first has the timer."""
         self._awaited: set[str] = set()
-        """Keys that somebody waits for."""
+        """Keys that a call waits for."""
         self._leases = self._granted = 0
 
     def __repr__(self) -> str:
-        return f"<MemoryQuota: {self._leases} leases, {len(self._waiting)} waiting>"
+        return f"<MemoryLimits: {self._leases} leases, {len(self._waiting)} waiting>"
 
     def statistics(self) -> MemoryStatistics:
-        """A snapshot. Not a checkpoint."""
+        """Return a snapshot. Not a checkpoint."""
         return MemoryStatistics(self._leases, len(self._waiting), self._granted)
 
-    def permits(self, lane: str, keys: Sequence[QuotaKey]) -> Permits:
-        """What the calls of one lane ask before they start. See `Quota`.
+    def permits(self, lane: str, keys: Sequence[LimitKey]) -> Permits:
+        """Return the permits that the calls of one lane acquire; see `SharedLimits`.
 
         Raises:
-            QuotaError: `invalid_request`: a key is blank or there twice, or there are none or too many.
+            LimitError: `invalid_request`: a key is blank or occurs twice, or there are none or too many.
         """
-        wrong = wrong_ask(Ask("a call of it", lane, requirements_of(keys, 0, 0.0)))
+        wrong = request_denial(LeaseRequest("a call of it", lane, requirements_of(keys, 0, 0.0)))
         if wrong is not None:
-            raise refusal(wrong)
+            raise denial_error(wrong)
         return LanePermits(self, lane, tuple(keys))
 
-    async def reserve(self, asks: Sequence[Ask], /) -> Sequence[Decision]:
-        """Decide about each. A checkpoint. See `Backend`.
+    async def reserve(self, asks: Sequence[LeaseRequest], /) -> Sequence[Decision]:
+        """Decide about each request. A checkpoint. See `Backend`.
 
-        No lease is granted that one of this process waits for: it would be passed.
+        A lease that would overtake a waiter of this process is denied.
         """
         await trio.lowlevel.checkpoint()
         now = trio.current_time()
-        return [self._book.reserve(ask, now, behind=self._passed(now)) for ask in asks]
+        return [self._ledger.reserve(ask, now, behind=self._passed(now)) for ask in asks]
 
     async def complete(self, settlements: Sequence[Settlement], /) -> None:
         """End leases. A checkpoint. See `Backend`."""
         await trio.lowlevel.checkpoint()
         now = trio.current_time()
         for settlement in settlements:
-            self._news(self._book.complete(settlement, now), now)
+            self._news(self._ledger.complete(settlement, now), now)
 
     async def extend(self, lease_ids: Sequence[str], /) -> Sequence[bool]:
-        """Put off the expiry of the holds of leases. A checkpoint. See `Backend`."""
+        """Postpone the expiry of the holds of leases. A checkpoint. See `Backend`."""
         await trio.lowlevel.checkpoint()
-        return self._book.extend(lease_ids, trio.current_time())
+        return self._ledger.extend(lease_ids, trio.current_time())
 
     async def states(self) -> Sequence[LimitState]:
-        """All limits, by key. A checkpoint."""
+        """Return all limits, by key. A checkpoint."""
         await trio.lowlevel.checkpoint()
-        return self._book.states(trio.current_time())
+        return self._ledger.states(trio.current_time())
 
     async def define(self, limit: Limit, /) -> LimitState:
-        """Make a limit, or change one. A checkpoint. See `Backend`.
+        """Create or change a limit. A checkpoint. See `Backend`.
 
         Raises:
-            QuotaError: `invalid_request`: there is one of another kind under this key, or it is out of range.
+            LimitError: `invalid_request`: it exists with another kind, or it is out of range.
         """
         await trio.lowlevel.checkpoint()
         limit.check()
         now = trio.current_time()
-        state = self._book.define(limit, now)
+        state = self._ledger.define(limit, now)
         self._refuse({limit.key}, now)
         self._serve(now, anew=True)
         return state
 
     async def pause(self, key: str, seconds: float, /) -> LimitState:
-        """Grant nothing of a limit for so many seconds; 0 opens it again. A checkpoint.
+        """Grant nothing of a limit for `seconds`; 0 resumes it. A checkpoint.
 
         Raises:
-            QuotaError: `unknown_limit_key`; `invalid_request`: so many seconds are out of range.
+            LimitError: `unknown_limit_key`; `invalid_request`: `seconds` is out of range.
         """
         await trio.lowlevel.checkpoint()
         check_pause(key, seconds)
         now = trio.current_time()
-        state = self._book.pause(key, now + seconds, now)
+        state = self._ledger.pause(key, now + seconds, now)
         self._serve(now)
         return state
 
     async def remove(self, key: str, /) -> None:
-        """Forget a limit; who waits for it is refused. A checkpoint. See `Backend`."""
+        """Remove a limit; its waiters are denied. A checkpoint. See `Backend`."""
         await trio.lowlevel.checkpoint()
         now = trio.current_time()
-        self._book.remove(key, now)
+        self._ledger.remove(key, now)
         self._refuse({key}, now)
         self._serve(now)
 
-    def take_nowait(self, job_id: str, requirements: tuple[Requirement, ...]) -> Ask | None:
-        """A lease that can be had in this step and passes nobody, else None; for permits.
+    def take_nowait(
+        self, job_id: str, requirements: tuple[Requirement, ...]
+    ) -> LeaseRequest | None:
+        """Return a lease that is available at once without overtaking a waiter, or None; for permits.
 
         Raises:
-            QuotaError: It can never be had.
+            LimitError: It will never be granted.
         """
         now = trio.current_time()
-        denied = self._book.check(requirements, now)
+        denied = self._ledger.check(requirements, now)
         if denied is not None:
             if denied.terminal:
-                raise refusal(denied)
+                raise denial_error(denied)
             return None
         if self._waiting and self._order.obstacles(self._needs(requirements), self._room(now)):
             return None
@@ -240,17 +242,17 @@ class MemoryQuota:
         job_id: str,
         requirements: tuple[Requirement, ...],
         told: Callable[[Shortage], None],
-    ) -> Ask:
-        """Wait for a lease. A checkpoint; cancelled, it has taken nothing. For permits.
+    ) -> LeaseRequest:
+        """Wait for a lease, for a permit. A checkpoint; a cancelled call keeps nothing.
 
         Raises:
-            QuotaError: It can never be had.
+            LimitError: It will never be granted.
         """
         now = trio.current_time()
-        denied = self._book.check(requirements, now)
+        denied = self._ledger.check(requirements, now)
         if denied is not None and denied.terminal:
             await trio.lowlevel.checkpoint()
-            raise refusal(denied)
+            raise denial_error(denied)
         waiter = LeaseWaiter(self._needs(requirements), job_id, requirements, told)
         keys = self._order.obstacles(waiter.needs, self._room(now))
         self._waiting[self._order.join(waiter)] = None
@@ -264,7 +266,7 @@ class MemoryQuota:
                 self._start(waiter, now)
             while (end := await waiter.wait()) is None:
                 self._news(self._awaited, trio.current_time())
-            if isinstance(end, QuotaError):
+            if isinstance(end, LimitError):
                 raise end
             handed_over = True
             return end
@@ -272,31 +274,31 @@ class MemoryQuota:
             if not handed_over:
                 self._withdraw(waiter)
 
-    def end(self, ask: Ask, actuals: tuple[Actual, ...]) -> None:
-        """The call of a permit is over. Not a checkpoint."""
+    def end(self, ask: LeaseRequest, actuals: tuple[Actual, ...]) -> None:
+        """End the lease of a permit. Not a checkpoint."""
         self._leases -= 1
         now = trio.current_time()
-        self._news(self._book.complete(Settlement(ask.lease_id, ask.job_id, actuals), now), now)
+        self._news(self._ledger.complete(Settlement(ask.lease_id, ask.job_id, actuals), now), now)
 
-    def _take(self, job_id: str, requirements: tuple[Requirement, ...], now: float) -> Ask:
-        """Take a lease, for which there is room."""
-        ask = Ask(f"this process/{self._granted}", job_id, requirements)
-        decision = self._book.reserve(ask, now, held=True)
+    def _take(self, job_id: str, requirements: tuple[Requirement, ...], now: float) -> LeaseRequest:
+        """Take a lease, for which there must be room."""
+        ask = LeaseRequest(f"this process/{self._granted}", job_id, requirements)
+        decision = self._ledger.reserve(ask, now, held=True)
         if not isinstance(decision, Granted):
-            msg = f"there was room for {requirements}, then not: {decision}; please report this"
+            msg = f"the room for {requirements} was not granted: {decision}; please report this"
             raise RuntimeError(msg)  # noqa: TRY004 - no argument is wrong
         self._leases += 1
         self._granted += 1
         return ask
 
     def _start(self, waiter: LeaseWaiter, now: float) -> None:
-        """Grant what one waits for that has left the order."""
+        """Grant the lease of a waiter that has left the queue."""
         del self._waiting[waiter]
         waiter.serve(self._take(waiter.job_id, waiter.requirements, now))
 
     def _withdraw(self, waiter: LeaseWaiter) -> None:
-        """One is cancelled: as if it had never come."""
-        if isinstance(waiter.end, Ask):  # granted in the step in which it was cancelled
+        """Remove a cancelled waiter without trace."""
+        if isinstance(waiter.end, LeaseRequest):  # granted in the step in which it was cancelled
             self.end(waiter.end, nothing_of(waiter.requirements))
         elif waiter in self._waiting:
             self._drop(waiter)
@@ -307,25 +309,25 @@ class MemoryQuota:
         del self._waiting[waiter]
 
     def _news(self, keys: Iterable[str], now: float) -> None:
-        """There may be more room of these, or less of a budget."""
+        """Serve the waiters after some limits got more room, or a budget got less."""
         if self._waiting:
             self._refuse(set(filter(self._is_budget, keys)), now)
             self._serve(now)
 
     def _refuse(self, keys: set[str], now: float) -> None:
-        """Send away those that need one of these and can never have it any more."""
+        """Deny the waiters for these limits that can never be granted any more."""
         if not keys:
             return
         for waiter in list(self._waiting):
             if waiter.keys.isdisjoint(keys):
                 continue
-            denied = self._book.check(waiter.requirements, now)
+            denied = self._ledger.check(waiter.requirements, now)
             if denied is not None and denied.terminal:
                 self._drop(waiter)
-                waiter.serve(refusal(denied))
+                waiter.serve(denial_error(denied))
 
     def _serve(self, now: float, *, anew: bool = False) -> None:
-        """Grant all leases that may be granted; tell the others what they wait for."""
+        """Grant all leases that may be granted; report to the other waiters why they wait."""
         held = self._order.serve(self._room(now), partial(self._start, now=now))
         self._awaited.clear()
         self._await({key for _, keys in held for key in keys}, now)
@@ -333,23 +335,23 @@ class MemoryQuota:
             self._tell(waiter, keys, now, anew=anew)
 
     def _await(self, keys: Iterable[str], now: float) -> None:
-        """Somebody waits for these: the first in order sleeps until one may have room by itself.
+        """Set the timer of the first waiter to the instant at which one of these limits may get room.
 
-        What is granted to others later does not come in: nobody waits for what they have.
+        Limits of leases that are granted later are not included, because no call waits for them.
         """
         new = set(keys) - self._awaited
         if not self._waiting:
             return
         first = next(iter(self._waiting))
-        wake_at = self._book.next_at(now, new) if new else math.inf
+        wake_at = self._ledger.next_at(now, new) if new else math.inf
         first.set_timer(min(wake_at, first.wake_at) if self._awaited else wake_at)
         self._awaited |= new
 
     def _tell(self, waiter: LeaseWaiter, keys: tuple[str, ...], now: float, *, anew: bool) -> None:
-        """Say what one waits for, if that has changed, or the instant that was named has come in vain."""
+        """Report why a call waits, if that has changed, or its announced instant has passed in vain."""
         said = waiter.said
         due = said is not None and said.until is not None and said.until <= now
-        # A limit begins to decrease when it is defined anew, and at no other time.
+        # A limit starts to decrease when it is redefined, and at no other time.
         if (
             said is not None
             and said.keys == keys
@@ -358,41 +360,43 @@ class MemoryQuota:
             and not due
         ):
             return
-        shortage = self._shortage(self._book.check(waiter.requirements, now), keys, now)
+        shortage = self._shortage(self._ledger.check(waiter.requirements, now), keys, now)
         if said is None or due or (said.kind, said.keys) != (shortage.kind, keys):
             waiter.tell(shortage)
 
     def _shortage(self, denied: Denied | None, keys: tuple[str, ...], now: float) -> Shortage:
         if denied is None:
-            return Shortage("rate_limit", keys)  # only those before it are in its way
+            return Shortage("rate_limit", keys)  # only earlier waiters are in its way
         kind: Literal["limit_decreasing", "rate_limit"]
         kind = "limit_decreasing" if denied.reason == "limit_decreasing" else "rate_limit"
         until = now + denied.retry_after if all(self._is_timed(key, now) for key in keys) else None
         return Shortage(kind, keys, until)
 
     def _is_timed(self, key: str, now: float) -> bool:
-        """Whether it is known when there is room of a key, if nothing is given back before."""
-        limit = self._book.limit(key)
-        return (limit is not None and limit.kind == "rolling") or self._book.room(key, now) is None
+        """Return whether the time of the next room of a limit is known, if nothing is returned before."""
+        limit = self._ledger.limit(key)
+        return (limit is not None and limit.kind == "rolling") or self._ledger.room(
+            key, now
+        ) is None
 
     def _is_budget(self, key: str) -> bool:
-        limit = self._book.limit(key)
+        limit = self._ledger.limit(key)
         return limit is not None and limit.kind == "budget"
 
     def _passed(self, now: float) -> Callable[[Sequence[Requirement]], tuple[str, ...]] | None:
-        """Says on which keys a lease for somebody else would pass those that wait here."""
+        """Return a function that names the limits on which another lease would overtake a waiter."""
         if not self._waiting:
             return None
         room = self._room(now)
         return lambda requirements: self._order.obstacles(self._needs(requirements), room)
 
     def _room(self, now: float) -> Room:
-        return partial(self._book.room, now=now)
+        return partial(self._ledger.room, now=now)
 
     def _needs(self, requirements: Iterable[Requirement]) -> dict[str, int]:
-        """What a lease takes: of a concurrency limit one hold, whatever the amount."""
+        """Return the amounts that a lease takes: one hold of a concurrency limit, whatever it requests."""
         return {one.key: self._amount(one) for one in requirements}
 
     def _amount(self, requirement: Requirement) -> int:
-        limit = self._book.limit(requirement.key)
+        limit = self._ledger.limit(requirement.key)
         return 1 if limit is not None and limit.kind == "concurrency" else requirement.amount

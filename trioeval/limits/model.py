@@ -1,4 +1,4 @@
-"""What is limited, and how much of it there is.
+"""Limits, leases, and the requests and answers about them.
 
 Amounts are whole numbers (money in millionths of a dollar), so no decision depends on floating point.
 """
@@ -10,13 +10,13 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 import attrs
 
-from trioeval.errors import QuotaError
+from trioeval.errors import LimitError
 
-# Names of leases, made by who asks: 26 letters and digits that sort by the time they were made.
+# Lease ids, made by the client: 26 letters and digits that sort by creation time.
 #
-# 48 bits of milliseconds, then 80 bits of chance: two programs that never heard of each other make the
-# same one with a chance of 1 : 2⁸⁰ in the same millisecond. The alphabet is Crockford's base 32, which
-# has no letters that are taken for digits.
+# 48 bits of milliseconds, then 80 random bits: two independent programs make the same id in the same
+# millisecond with a probability of 1 : 2⁸⁰. The alphabet is Crockford's base 32, without letters that look
+# like digits.
 
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
@@ -24,7 +24,7 @@ _TIME_BITS, _CHANCE_BITS, _LETTER_BITS, _LETTERS = 48, 80, 5, 26
 
 
 def lease_id(utc_ms: int, chance: int) -> str:
-    """The id of a moment and a number drawn at random.
+    """Return the id of a millisecond and a random number.
 
     Args:
         utc_ms: Milliseconds since 1970; of a larger number the last 48 bits count.
@@ -46,10 +46,10 @@ def lease_id(utc_ms: int, chance: int) -> str:
 
 
 def lease_ids(utc: Callable[[], float], bits: Callable[[int], int]) -> Callable[[], str]:
-    """What makes a new id whenever it is called.
+    """Return a function that makes a new id on each call.
 
     Args:
-        utc: Tells the seconds since 1970.
+        utc: Returns the seconds since 1970.
         bits: Draws a number of so many bits.
 
     Example:
@@ -61,10 +61,10 @@ def lease_ids(utc: Callable[[], float], bits: Callable[[int], int]) -> Callable[
     return lambda: lease_id(int(utc() * 1000), bits(_CHANCE_BITS))
 
 
-# What is said between who asks for a share of a limit and who keeps it.
+# The requests of clients and the decisions of backends.
 #
-# A *lease* is asked for under an id that the asker makes. An answer that never came leaves open whether it
-# was granted: the same id asks again without being granted twice. After a denial a new id is needed.
+# A *lease* is requested under an id that the client makes. A lost answer leaves the outcome unknown: a
+# request with the same id is never granted twice. After a denial a new id is needed.
 
 
 TerminalReason: TypeAlias = Literal[
@@ -75,27 +75,27 @@ TerminalReason: TypeAlias = Literal[
     "lease_completed",
     "lease_expired",
 ]
-"""Why a lease is never granted, however often it is asked for."""
+"""The reasons for which a lease is never granted."""
 TransientReason: TypeAlias = Literal["no_capacity", "limit_decreasing"]
-"""Why a lease is not granted now."""
+"""The reasons for which a lease is not granted now."""
 
 
 @attrs.frozen
 class Requirement:
-    """So much of one limit."""
+    """The required amount of one limit."""
 
     key: str
     amount: int
-    """≥ 1; a concurrency limit takes one hold, whatever it says."""
+    """≥ 1; a concurrency limit takes one hold, whatever the amount."""
 
 
 @attrs.frozen
-class Ask:
+class LeaseRequest:
     """One request for a lease: all of its requirements or none."""
 
     lease_id: str
     job_id: str
-    """For people and logs."""
+    """For messages and logs."""
     requirements: tuple[Requirement, ...]
     """1 to 32, of different keys."""
 
@@ -105,7 +105,7 @@ class Granted:
     """The lease is granted."""
 
     reserved_at: float
-    """On the clock of whoever keeps the limit, in seconds; of the first grant where it is asked again."""
+    """In seconds on the backend's clock; a repeated request gets the instant of the first grant."""
 
 
 @attrs.frozen
@@ -115,15 +115,15 @@ class Denied:
     reason: TerminalReason | TransientReason
     terminal: bool
     retry_after: float = 0.0
-    """Seconds until it is worth asking again, with a new id; of a transient denial."""
+    """Seconds after which a request with a new id may succeed; of a transient denial."""
     keys: tuple[str, ...] = ()
-    """The limits that it failed at."""
+    """The limits that caused the denial."""
     message: str = ""
 
 
 @attrs.frozen
 class Unknown:
-    """Nobody knows whether it was granted: ask again with the same id."""
+    """The outcome is unknown: repeat the request with the same id."""
 
     message: str
 
@@ -133,7 +133,7 @@ Decision: TypeAlias = Granted | Denied | Unknown
 
 @attrs.frozen
 class Actual:
-    """So much of one limit was really used."""
+    """The amount of one limit that was actually used."""
 
     key: str
     amount: int
@@ -142,12 +142,12 @@ class Actual:
 
 @attrs.frozen
 class Settlement:
-    """A lease is over."""
+    """The end of a lease."""
 
     lease_id: str
     job_id: str
     actuals: tuple[Actual, ...] = ()
-    """Of keys that are not among them the whole reservation is used."""
+    """Limits that are not among them count as fully used."""
 
 
 Kind: TypeAlias = Literal["rolling", "concurrency", "budget"]
@@ -156,31 +156,31 @@ Unit: TypeAlias = Literal["requests", "tokens", "cost_micro", "slots"]
 
 
 @attrs.frozen
-class QuotaKey:
+class LimitKey:
     """A limit that the calls of a lane count against."""
 
     key: str
     unit: Unit
-    """What of a call counts; where the file says nothing, it is told from the end of the key."""
+    """The unit of a call that counts; by default derived from the end of the key."""
 
 
 MOST = 2**53 - 1
 """The largest amount: all parties, JavaScript and Lua among them, count exactly up to it."""
 
 MOST_SECONDS = 10**9
-"""The longest span, some 31 years: all parties count exactly in its millionths from now."""
+"""The longest span, some 31 years: all parties count exactly in millionths of a second from now."""
 
 LONGEST_PAUSE = 7 * 86_400
-"""Seconds, a week: a pause is said again sooner than one that was never meant is noticed."""
+"""Seconds, a week; a longer pause is probably a mistake, and can be renewed."""
 
 LONGEST_NAME = 256
-"""Characters of a key, or of a lease id; what is remembered of them is bounded by it."""
+"""The most characters of a key or a lease id; bounds the memory that they need."""
 
 
 KEY = "key"
-"""Metadata of a field: its key in JSON; None if it is not in JSON; by default its name in camelCase."""
+"""Metadata of a field: its key in JSON, by default its name in camelCase; None if it is not in JSON."""
 MISSING = "missing"
-"""Metadata of a field: the hint of the problem that its key is missing."""
+"""Metadata of a field: the hint for a missing key."""
 
 
 Positive: TypeAlias = Annotated[int, 1]
@@ -192,11 +192,11 @@ Instant: TypeAlias = Annotated[float, "Unix time"]
 _LONGEST_QUOTE = 60
 
 
-def seen(value: Any) -> str:
-    """A value as messages show it.
+def value_text(value: Any) -> str:
+    """Return a value as messages show it.
 
     Example:
-        >>> seen("a"), seen(float("nan")), seen({})
+        >>> value_text("a"), value_text(float("nan")), value_text({})
         ('"a"', 'nan', 'an object')
     """
     if isinstance(value, float) and not math.isfinite(value):
@@ -217,7 +217,7 @@ SPANS: Mapping[str, str] = {"rolling": "window", "concurrency": "timeout", "budg
 """The field with the span of each kind of limit."""
 
 Rule: TypeAlias = tuple[str, str, str]
-"""A broken rule: the field, what is wrong with it, and what would be right."""
+"""A broken rule: the field, the problem, and a valid value."""
 
 
 @attrs.frozen(kw_only=True)
@@ -237,114 +237,113 @@ class Limit:
             MISSING: "a rolling limit needs the length of its window, in seconds",
         },
     )
-    """Seconds, > 0; of a rolling limit, and of no other."""
+    """Seconds, > 0; only of a rolling limit."""
     timeout: float | None = attrs.field(
         default=None,
         metadata={
             KEY: "timeoutSeconds",
-            MISSING: "a concurrency limit needs the seconds until a lost hold comes back",
+            MISSING: "a concurrency limit needs the seconds after which a lost hold is returned",
         },
     )
-    """Seconds after which a hold that nobody extends is given back, > 0; of a concurrency limit, and of no
-    other."""
+    """Seconds after which a hold without an extension is returned, > 0; only of a concurrency limit."""
     reset: float | None = attrs.field(default=None, metadata={KEY: "resetSeconds"})
-    """Seconds after which a budget begins anew, > 0; None never. Of a budget, and of no other."""
+    """Seconds after which a budget resets, > 0; None for never. Only of a budget."""
     overage: Overage = "debt"
-    """What becomes of what a call used beyond its reservation: it counts (`debt`), or not (`deny`)."""
+    """Whether usage beyond the reservation counts (`debt`) or not (`deny`)."""
     unit: str = ""
-    """What is counted, for people."""
+    """The unit of its amounts, for people."""
     description: str = ""
 
     @property
     def span(self) -> float | None:
-        """Seconds of its window, timeout or period; None if it has none."""
+        """Seconds of its window, timeout or period; None without one."""
         return self.window or self.timeout or self.reset
 
     @classmethod
     def broken_rules(cls, given: Mapping[str, Any]) -> Iterator[Rule]:
-        """The rules that a definition breaks, besides types and ranges of its fields.
+        """Yield the rules that a definition breaks, besides types and ranges of its fields.
 
         Args:
-            given: The values of the fields that are given, by field name; of any type.
+            given: The values of the fields that are set, by field name; of any type.
         """
         key, kind, fields = given.get("key"), given.get("kind"), attrs.fields_dict(cls)
         if isinstance(key, str):
             if not key.strip():
                 yield "key", "is blank", "a name"
             elif key != key.strip():
-                yield "key", f"{seen(key)} has blanks around it", seen(key.strip())
+                yield "key", f"{value_text(key)} has blanks around it", value_text(key.strip())
             elif len(key) > LONGEST_NAME:
                 yield "key", f"has {len(key):,} characters", f"a name of at most {LONGEST_NAME}"
         if isinstance(kind, str) and (span := SPANS.get(kind)) is not None:
             for name in SPANS.values():
                 if name in given and name != span:
                     hint = f"it may have {fields[span].metadata[KEY]}"
-                    yield name, f"is not for a {kind} limit", hint
+                    yield name, f"is not allowed for a {kind} limit", hint
             if span not in given and (needed := fields[span].metadata.get(MISSING)):
                 yield span, "is missing", needed
         if kind == "concurrency" and "overage" in given:
             hint = "a hold is one, whatever was used: leave it out"
-            yield "overage", "is not for a concurrency limit", hint
+            yield "overage", "is not allowed for a concurrency limit", hint
 
     def check(self) -> None:
-        """Refuse a definition that not every backend can keep.
+        """Raise if a definition exceeds what every backend can store.
 
         Raises:
-            QuotaError: `invalid_request`.
+            LimitError: `invalid_request`.
 
         Example:
             >>> Limit(key="m:rpm", kind="rolling", capacity=1, window=1e10).check()
             Traceback (most recent call last):
             ...
-            trioeval.errors.QuotaError: invalid_request: m:rpm: 1e+10 s are too long, at most 1,000,000,000
+            trioeval.errors.LimitError: invalid_request: m:rpm: 1e+10 s are too long, at most 1,000,000,000
         """
         if len(self.key) > LONGEST_NAME:
-            raise QuotaError("invalid_request", too_long("the key of a limit", self.key))
+            raise LimitError("invalid_request", too_long("the key of a limit", self.key))
         for span in (self.window, self.timeout, self.reset):
             if span is not None and not span <= MOST_SECONDS:
                 message = f"{self.key}: {span:g} s are too long, at most {MOST_SECONDS:,}"
-                raise QuotaError("invalid_request", message, keys=(self.key,))
+                raise LimitError("invalid_request", message, keys=(self.key,))
 
 
 def too_long(what: str, text: str) -> str:
-    """The message about a name of too many characters."""
+    """Return the message about a name of too many characters."""
     return f"{what} has {len(text):,} characters, at most {LONGEST_NAME} are allowed"
 
 
 @attrs.frozen(kw_only=True)
 class LimitState:
-    """A limit, and how it stands."""
+    """A limit and its usage."""
 
     limit: Limit = attrs.field(metadata={KEY: None})
     status: Literal["active", "decreasing"] = "active"
     pending_capacity: Positive | None = None
-    """What the capacity becomes as soon as so much of it is free; None unless it is decreasing."""
+    """The capacity that takes effect once that much is free; None unless it is decreasing."""
     used: NotNegative = 0
-    """In the window; or holds; or of a budget what is settled."""
+    """In the window; as holds; or the settled amount of a budget."""
     outstanding: NotNegative = 0
-    """Of a budget: reserved and not settled."""
+    """The reserved and unsettled amount of a budget."""
     debt: NotNegative = 0
-    """Used beyond reservation and window; told, and without effect on admission."""
+    """Usage beyond reservation and window; informative, without effect on admission."""
     paused_until: float | None = attrs.field(default=None, metadata={KEY: None})
-    """Instant before which nothing is granted, on the clock of whoever keeps the limit; None if open."""
+    """Instant before which nothing is granted, on the backend's clock; None if it is not paused."""
     paused_for: float | None = attrs.field(default=None, eq=False, metadata={KEY: "pausedSeconds"})
-    """Seconds until it opens; None if it is open, or that is not known. Two states that differ in nothing
-    else are equal: this runs by itself."""
+    """Seconds until the pause ends; None if it is not paused, or unknown. States that differ only in this are
+    equal, because it runs by itself."""
     began_at: Instant | None = None
-    """Instant at which the period of a budget began, on the same clock (of one that is read from a file, of
-    Unix time); None if it has no periods, or that is not known."""
+    """Start of a budget's period, on the same clock (in Unix time if read from a file); None without periods,
+    or if unknown."""
 
     def broken_rules(self) -> Iterator[Rule]:
-        """The rules that a state breaks, whose values have the right types and ranges."""
+        """Yield the rules that a state breaks whose values have the right types and ranges."""
         limit, pending = self.limit, self.pending_capacity
         if (self.status == "decreasing") != (pending is not None):
             hint = "a limit is decreasing while it has a pendingCapacity, and otherwise active"
-            message = f"{seen(self.status)} does not go with the pending capacity"
+            message = f"{value_text(self.status)} contradicts the pending capacity"
             yield "status", message, hint
         if pending is not None and pending >= limit.capacity:
             hint = f"less than the capacity, {limit.capacity}"
-            yield "pending_capacity", f"{pending} is no decrease", hint
+            yield "pending_capacity", f"{pending} is not a decrease", hint
         if self.outstanding and limit.kind != "budget":
-            yield "outstanding", f"is not for a {limit.kind} limit", "write it in used"
+            yield "outstanding", f"is not allowed for a {limit.kind} limit", "write it in used"
         if self.began_at is not None and limit.reset is None:
-            yield "began_at", "is only for a budget that begins anew", "give it resetSeconds"
+            yield "began_at", "is only for a budget that resets", "give it resetSeconds"

@@ -1,6 +1,6 @@
-"""Opening a quota: where its limits are kept, and what is needed to ask there.
+"""Opening shared limits, in whichever place they are kept.
 
-What speaks to Redis or HTTP is imported only where it is asked for.
+The clients of Redis and HTTP are imported only when they are needed.
 """
 
 import logging
@@ -15,15 +15,15 @@ from typing import Literal, TypeAlias
 import attrs
 import trio
 
-from trioeval.errors import QuotaError, UsageError
-from trioeval.limits.backend import Backend, Quota, made_of, make_missing
+from trioeval.errors import LimitError, UsageError
+from trioeval.limits.backend import Backend, SharedLimits, create_missing, definitions_of
 from trioeval.limits.limits_file import read_limits, shifted
-from trioeval.limits.memory import MemoryQuota
+from trioeval.limits.memory import MemoryLimits
 from trioeval.limits.model import Limit, LimitState, lease_ids
 from trioeval.limits.remote import Wakes, open_remote
-from trioeval.limits.remote_leases import after_silence
+from trioeval.limits.remote_leases import after_failure
 
-# What keeps limits elsewhere needs packages that not everybody has: told before anything is opened.
+# Remote backends need optional packages: a missing one is reported before anything is opened.
 
 
 Extra: TypeAlias = Literal["redis", "serve"]
@@ -35,7 +35,7 @@ _PACKAGES: Mapping[Extra, tuple[str, ...]] = {
 
 
 def is_installed(extra: Extra) -> bool:
-    """Whether the packages of an extra are there. Does not import them.
+    """Return whether the packages of an extra are installed, without importing them.
 
     Example:
         >>> is_installed("redis")
@@ -43,12 +43,12 @@ def is_installed(extra: Extra) -> bool:
     """
     try:
         return all(find_spec(package) is not None for package in _PACKAGES[extra])
-    except ImportError:  # somebody keeps it from being imported
+    except ImportError:  # a finder that refuses the import
         return False
 
 
 def install(extra: Extra) -> str:
-    """What somebody does who lacks it.
+    """Return the command that installs an extra.
 
     Example:
         >>> install("serve")
@@ -58,11 +58,11 @@ def install(extra: Extra) -> str:
 
 
 @contextmanager
-def needing(extra: Extra) -> Iterator[None]:
-    """Imports that only work where an extra is installed.
+def requires_extra(extra: Extra) -> Iterator[None]:
+    """Import packages of an extra in the block.
 
     Raises:
-        UsageError: It is not.
+        UsageError: The extra is not installed.
     """
     try:
         yield
@@ -75,7 +75,7 @@ _log = logging.getLogger("trioeval.limits")
 
 @attrs.frozen
 class Batch:
-    """How requests to whoever keeps the limits are put together."""
+    """The size and delay of batches of requests."""
 
     size: int = 128
     """Most leases in one request, 1 to 256."""
@@ -84,7 +84,7 @@ class Batch:
 
 
 @asynccontextmanager
-async def open_quota(
+async def open_limits(
     *,
     backend: Literal["memory", "redis", "http"] = "memory",
     url: str | None = None,
@@ -97,39 +97,37 @@ async def open_quota(
     batch: Batch | None = None,
     rng: Random,
     warn: Callable[[str], None] = _log.warning,
-) -> AsyncGenerator[Quota]:
-    """A quota for as long as the block; the lanes that use it are to be done before it ends.
+) -> AsyncGenerator[SharedLimits]:
+    """Open limits for as long as the block; the lanes that use them must be done before it ends.
 
     Args:
-        backend: Where the limits are kept: in this process, in Redis, or by `trioeval quota serve`.
-        url: Of the latter two, which need it.
-        namespace: What the limits' names in Redis begin with.
-        limits: In memory those that there are; elsewhere those that are made where they are not there yet,
-            or not any more.
-        limits_file: A file of more of them. It is read, and not written. What it says of use counts in
-            memory alone.
-        unreachable: What becomes of calls when nobody can be asked for longer than `patience`: they fail
-            (`closed`), or are made without a lease (`open`). So it is with limits that cannot be made; if
-            somebody answers later, they are made then.
+        backend: Keeps the limits: this process, Redis, or `trioeval limits serve`.
+        url: The URL of Redis or of the server, required by both.
+        namespace: The prefix of the limits' keys in Redis.
+        limits: In memory, the limits; elsewhere, those to create if they do not exist, now or later.
+        limits_file: A file of further limits. It is read, not written. Its usage counts in memory only.
+        unreachable: What happens to calls while the backend is unreachable for longer than `patience`: they
+            fail (`closed`), or are made without a lease (`open`). Limits that could not be created are
+            treated in the same way, and created once the backend answers.
         patience: Seconds, ≥ 0.
         request_timeout: Seconds that one request may take, > 0.
-        batch: None sends each request alone; in memory there are none to send.
-        rng: Draws the ids of leases, and spreads the waits.
-        warn: Told of what goes wrong and ends no call, and of limits that are kept otherwise than they are
-            given here; must not raise.
+        batch: None sends each request alone; unused in memory.
+        rng: Draws lease ids and the jitter of waits.
+        warn: Called with problems that end no call, and with limits whose definitions differ from the given
+            ones; must not raise.
 
     Raises:
-        QuotaError: `invalid_request`: the URL is missing or none, two limits have the same key, or one is
-            there of another kind; `limiter_unavailable`: nobody has answered for `patience`, and
+        LimitError: `invalid_request`: the URL is missing or invalid, two limits have the same key, or one
+            exists with another kind; `limiter_unavailable`: no answer arrived for `patience`, and
             `unreachable` is `closed`.
-        SuiteError: The file of limits is wrong.
-        UsageError: Limits in Redis need packages that are not installed.
+        SuiteError: The file of limits is invalid.
+        UsageError: The packages for Redis are not installed.
 
     Example:
         >>> async def main():
         ...     calls = Limit(key="calls", kind="rolling", capacity=1200, window=60)
-        ...     async with open_quota(limits=[calls], rng=Random()) as quota:
-        ...         return [state.limit.key for state in await quota.states()]
+        ...     async with open_limits(limits=[calls], rng=Random()) as limits:
+        ...         return [state.limit.key for state in await limits.states()]
         >>> trio.run(main)
         ['calls']
     """
@@ -137,12 +135,12 @@ async def open_quota(
     if limits_file is not None:
         states += shifted(read_limits(limits_file), trio.current_time() - time.time())
     if backend == "memory":
-        yield MemoryQuota(states)
+        yield MemoryLimits(states)
         return
-    made = made_of(states)
+    made = definitions_of(states)
     if url is None:
-        msg = f"limits that {backend} keeps need its url"
-        raise QuotaError("invalid_request", msg)
+        msg = f'the backend "{backend}" needs a url'
+        raise LimitError("invalid_request", msg)
     async with (
         _open_backend(backend, url, namespace, request_timeout) as (keeper, wakes),
         _open_batched(keeper, batch) as asked,
@@ -155,27 +153,27 @@ async def open_quota(
             warn=warn,
             ids=lease_ids(time.time, rng.getrandbits),
             spread=rng.random,
-        ) as quota,
+        ) as shared,
     ):
         try:
-            # With nothing to make either: a run that nobody will let through is not begun.
+            # Also without limits to create: a run that no call could pass is not started.
             if made or unreachable == "closed":
-                for difference in await _make_missing(keeper, made, patience, rng.random):
+                for difference in await _create_missing(keeper, made, patience, rng.random):
                     warn(difference)
-        except QuotaError as error:
+        except LimitError as error:
             if error.reason != "limiter_unavailable" or unreachable == "closed":
                 raise
-            warn(f"limits could not be made: {error}")
-        yield quota
+            warn(f"limits could not be created: {error}")
+        yield shared
 
 
 @asynccontextmanager
 async def _open_backend(
     backend: Literal["redis", "http"], url: str, namespace: str, request_timeout: float
 ) -> AsyncGenerator[tuple[Backend, Wakes | None]]:
-    """Whoever keeps the limits, and what it has to tell of room."""
+    """Open a remote backend and its notifications of room."""
     if backend == "redis":
-        with needing("redis"):
+        with requires_extra("redis"):
             from trioeval.limits.redis import open_redis  # noqa: PLC0415 - an extra
 
         async with open_redis(
@@ -191,7 +189,7 @@ async def _open_backend(
 
 @asynccontextmanager
 async def _open_batched(backend: Backend, batch: Batch | None) -> AsyncGenerator[Backend]:
-    """The same, asked in batches if so wished."""
+    """Open a batching front of a backend, if requested."""
     if batch is None:
         yield backend
     else:
@@ -201,18 +199,18 @@ async def _open_batched(backend: Backend, batch: Batch | None) -> AsyncGenerator
             yield batched
 
 
-async def _make_missing(
+async def _create_missing(
     backend: Backend, limits: Sequence[Limit], patience: float, spread: Callable[[], float]
 ) -> Sequence[str]:
-    """Do that as soon as somebody answers; returns the warnings."""
+    """Create missing limits as soon as the backend answers; return the warnings."""
     give_up_at = trio.current_time() + patience
     failures = 0
     while True:
         try:
-            return await make_missing(backend, limits)
-        except QuotaError as error:
+            return await create_missing(backend, limits)
+        except LimitError as error:
             failures += 1
-            again_at = trio.current_time() + after_silence(failures, spread())
+            again_at = trio.current_time() + after_failure(failures, spread())
             if error.reason != "limiter_unavailable" or again_at > give_up_at:
                 raise
         await trio.sleep_until(again_at)

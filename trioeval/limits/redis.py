@@ -1,12 +1,12 @@
 """Limits that a Redis server keeps, for many processes and machines.
 
-Every operation, also one about many leases, is one run of one script on the server, which is one step there:
-between looking whether there is room and taking it nothing else happens. Instants are the server's, so the
-clocks of its clients do not matter. The server keeps all state; a client that is killed leaves its holds to
-their timeout, and one that is restarted finds everything as it was.
+Every operation, also one about many leases, is one run of one script, which is atomic on the server: nothing
+happens between checking for room and taking it. Instants are the server's, so the clocks of its clients do
+not matter. The server keeps all state; the holds of a killed client end by their timeout, and a restarted
+client finds everything as it was.
 
-Rejected: the client's clock (windows of two machines would overlap by as much as their clocks differ), and
-optimistic transactions (under contention most attempts are for nothing).
+Rejected: the client's clock (the windows of two machines would overlap by the difference of their clocks),
+and optimistic transactions (under contention most attempts fail).
 """
 
 import contextlib
@@ -35,36 +35,36 @@ from coredis.exceptions import (
 )
 from coredis.pool import ConnectionPool
 
-from trioeval.errors import QuotaError
+from trioeval.errors import LimitError
 from trioeval.limits.denials import (
     Lack,
     check_pause,
     denied,
-    never,
-    no_such_limit,
-    other_kind,
-    other_requirements,
+    kind_mismatch,
+    request_denial,
+    requirements_mismatch,
+    terminal_denial,
     unavailable,
-    wrong_ask,
+    unknown_limit,
 )
-from trioeval.limits.model import Ask, Decision, Granted, Limit, LimitState, Settlement
+from trioeval.limits.model import Decision, Granted, LeaseRequest, Limit, LimitState, Settlement
 from trioeval.nurseries import open_plain_nursery
 
-# A connection to a Redis server that is made anew whenever it is lost.
+# A connection to a Redis server that is reopened whenever it is lost.
 #
-# All requests of a process share it: they are written one behind another and answered in order, so a request
-# costs no connection and a cancelled one only leaves its answer unread. coredis' pool is not used: there a
-# request that is cancelled while it connects loses its place in the pool for ever, and a server that does not
-# answer for a while would leave none (guarded by test_a_server_that_does_not_answer_costs_no_connection).
+# All requests of a process share it: they are pipelined and answered in order, so a request costs no
+# connection, and a cancelled one only leaves its answer unread. coredis' pool is not used: there a request
+# that is cancelled while it connects leaks its place in the pool, and a server that does not answer for a
+# while would use up all of them (guarded by test_a_server_that_does_not_answer_costs_no_connection).
 
 
 _SCHEMES = ("redis://", "rediss://", "unix://")
 _TLS = {"ssl_keyfile", "ssl_certfile", "ssl_check_hostname", "ssl_ca_certs", "ssl_cert_reqs"}
 _NUMBER = re.compile(r"[0-9]{1,6}")
-_ESCAPED = "in a password / ? # % are written %2F %3F %23 %25"
+_ESCAPED = "in a password, write / ? # % as %2F %3F %23 %25"
 _REFUSED_FOR = 5.0
-"""Seconds in which a server that does not know us is not asked again: each call of a run would, and who keeps
-the server would take it for an attack."""
+"""Seconds for which a server that rejected the credentials gets no requests: otherwise each call of a run
+would send one, which looks like an attack."""
 _FAILURES = (
     RedisError,
     OSError,
@@ -74,14 +74,14 @@ _FAILURES = (
 )
 
 
-# It writes tracebacks of attempts that fail, also where nobody has set up logging. We tell what failed.
+# It logs tracebacks of failed attempts, also if logging is not configured. The failures are reported here.
 logging.getLogger("coredis").addHandler(logging.NullHandler())
 
 
-class _Connection(BaseConnection):
-    """A connection over a stream that is open already.
+class _RedisConnection(BaseConnection):
+    """A connection over a stream that is already open.
 
-    One that opens its own does not clean up if that fails.
+    A connection that opens its own stream does not clean up if that fails.
     """
 
     def __init__(self, stream: ByteStream, location: Location, **settings: Any) -> None:
@@ -97,35 +97,35 @@ class _Connection(BaseConnection):
 
 @attrs.frozen
 class _Refusal:
-    """A server that answers, and wants nothing to do with us. It does not pass by itself."""
+    """A server's rejection of this client, which does not pass by itself."""
 
     reason: str
     hint: str
     until: float
-    """The instant from which on requests are sent again."""
+    """The instant from which requests are sent again."""
 
 
 @attrs.define(eq=False)
 class _Attempt:
-    """An attempt to connect, for which any number may wait."""
+    """An attempt to connect, which any number of requests may wait for."""
 
     over: trio.Event = attrs.field(factory=trio.Event)
     connection: BaseConnection | None = None
-    failure: str = "it was given up"
+    failure: str = "it was cancelled"
     refusal: _Refusal | None = None
-    """Set if the server knows us, or our password, not."""
+    """Set if the server rejects the credentials or the permissions."""
 
 
 @attrs.define(eq=False)
-class Link:
-    """Sends commands, and connects when it must.
+class RedisLink:
+    """A connection that sends commands, and reconnects when necessary.
 
     Args:
-        location: Where the server is.
-        settings: Of its connections.
+        location: The server's address.
+        settings: The settings of its connections.
         request_timeout: Seconds, > 0, after which connecting, or a request, has failed.
-        nursery: Where connections live, and attempts to make one: coredis turns a cancellation during one
-            into an error of its own, so none may belong to whoever waits for it.
+        nursery: Runs connections, and attempts to connect: coredis turns a cancellation during an attempt
+            into an error of its own, so no attempt may belong to a request that waits for it.
     """
 
     _location: Location
@@ -133,23 +133,23 @@ class Link:
     _request_timeout: float
     _nursery: trio.Nursery
     _attempt: _Attempt | None = None
-    """The last one for the connection of all requests."""
+    """The last attempt for the connection of all requests."""
     _refusal: _Refusal | None = None
-    """The last one of any attempt to connect."""
+    """The last rejection of any attempt to connect."""
 
     async def request(self, command: bytes, *arguments: str | bytes | int) -> Any:
-        """The answer to a command; texts of it are `str`.
+        """Return the answer to a command; its texts are `str`.
 
         Raises:
-            RedisError: The server refuses the command.
-            QuotaError: `limiter_unavailable`: there is no answer, and nobody knows what became of it;
-                `invalid_request`: the server refuses us.
+            RedisError: The server rejects the command.
+            LimitError: `limiter_unavailable`: no answer arrived, and the outcome is unknown;
+                `invalid_request`: the server rejects this client.
         """
         connection = await self._connected()
         try:
             return await connection.create_request(command, *arguments, decode=True)
         except TimeoutError as error:
-            # It may be dead without our knowing; behind another one the server may be there.
+            # The connection may be dead unnoticed; a new one may health the server.
             connection.invalidate("no answer in time")
             raise self._unavailable(_reason(error)) from error
         except _FAILURES as error:
@@ -160,10 +160,10 @@ class Link:
             raise self._unavailable(_reason(error)) from error
 
     async def connect(self) -> BaseConnection:
-        """Another connection, for oneself, which lives until it is invalidated or the link is closed.
+        """Open another connection for the caller, which lives until it is invalidated or the link is closed.
 
         Raises:
-            QuotaError: `limiter_unavailable`; `invalid_request`: the server refuses us.
+            LimitError: `limiter_unavailable`; `invalid_request`: the server rejects this client.
         """
         attempt = self._begin()
         try:
@@ -199,8 +199,8 @@ class Link:
         try:
             with trio.fail_after(self._request_timeout):
                 stream = await self._open()
-            # Nothing is awaited between: whoever has the stream closes it.
-            connection = _Connection(stream, self._location, **self._settings)
+            # Nothing is awaited in between: the owner of the stream closes it.
+            connection = _RedisConnection(stream, self._location, **self._settings)
             await self._nursery.start(connection.run)
         except _FAILURES as error:
             attempt.failure, attempt.refusal = _reason(error), _refusal(error)
@@ -222,12 +222,12 @@ class Link:
             host, port, ssl_context=context, tls_standard_compatible=False
         )
 
-    def _unavailable(self, reason: str) -> QuotaError:
+    def _unavailable(self, reason: str) -> LimitError:
         return unavailable(f"{self}: {reason}")
 
-    def _refused(self, refusal: _Refusal) -> QuotaError:
-        message = f"{self} refuses us: {refusal.reason.rstrip('.')}; {refusal.hint}"
-        return QuotaError("invalid_request", message)
+    def _refused(self, refusal: _Refusal) -> LimitError:
+        message = f"{self} rejects this client: {refusal.reason.rstrip('.')}; {refusal.hint}"
+        return LimitError("invalid_request", message)
 
     def __str__(self) -> str:
         user = self._settings.get("username")
@@ -235,7 +235,7 @@ class Link:
 
 
 def _refusal(error: BaseException) -> _Refusal | None:
-    """What the server says if it does not know us, or we must not; None for whatever else went wrong."""
+    """Return the server's rejection of this client; None for any other failure."""
     cause: BaseException | None = error
     until = trio.current_time() + _REFUSED_FOR
     while cause is not None:
@@ -251,7 +251,7 @@ def _refusal(error: BaseException) -> _Refusal | None:
 
 
 def _reason(error: BaseException) -> str:
-    """What is behind a failure: coredis says "unable to connect" of all of them."""
+    """Return the cause of a failure: coredis reports "unable to connect" for all of them."""
     while isinstance(error.__cause__, Exception):
         error = error.__cause__
     if isinstance(error, AuthenticationRequiredError):
@@ -262,30 +262,30 @@ def _reason(error: BaseException) -> str:
 async def _discard(attempt: _Attempt) -> None:
     await attempt.over.wait()
     if attempt.connection is not None:
-        attempt.connection.invalidate("nobody waits for it any more")
+        attempt.connection.invalidate("no request waits for it")
 
 
 def _read_url(url: str, request_timeout: float) -> tuple[Location, dict[str, Any]]:
-    """Where a server is, and how its connections are made. Nothing of the URL is told: it may be secret.
+    """Return the address of a server, and its connection settings. Messages omit the URL: it may be secret.
 
     Raises:
-        QuotaError: `invalid_request`.
+        LimitError: `invalid_request`.
     """
     wrong = _mistake(url)
     if wrong is not None:
-        raise QuotaError("invalid_request", f"the URL of a Redis server {wrong}")
+        raise LimitError("invalid_request", f"the URL of a Redis server {wrong}")
     try:
-        # It is not used, but it reads URLs.
+        # Not connected: only its parser of URLs is used.
         pool = ConnectionPool.from_url(url, decode_components=True, stream_timeout=request_timeout)
     except OSError as error:
         message = f"the certificates of a Redis server cannot be used: {error.strerror or error}"
-        raise QuotaError("invalid_request", message) from error
+        raise LimitError("invalid_request", message) from error
     assert pool.location is not None  # noqa: S101 - there is a host, or a path
     return pool.location, dict(pool.connection_kwargs)
 
 
 def _mistake(url: str) -> str | None:
-    """What is wrong with the URL of a server."""
+    """Return the problem of a server's URL."""
     if not url.startswith(_SCHEMES):
         return "begins with one of " + ", ".join(f"{scheme}…" for scheme in _SCHEMES)
     try:
@@ -312,20 +312,20 @@ def _mistake(url: str) -> str | None:
 
 
 @contextlib.asynccontextmanager
-async def open_link(url: str, request_timeout: float) -> AsyncIterator[Link]:
-    """A link to a server, which need not be there yet: it is connected to when something is asked.
+async def open_link(url: str, request_timeout: float) -> AsyncIterator[RedisLink]:
+    """Open a link to a server, which need not run yet: the link connects when a command is sent.
 
     Args:
         url: `redis://[user:password@]host[:port][/db]`, `rediss://…` for TLS, or `unix:///path[?db=…]`.
         request_timeout: Seconds, > 0, after which connecting, or a request, has failed.
 
     Raises:
-        QuotaError: `invalid_request`: the URL is none of these, or says what is not known.
+            LimitError: `invalid_request`: the URL has another form, or unknown options.
     """
     location, settings = _read_url(url, request_timeout)
     async with open_plain_nursery() as nursery:
         try:
-            yield Link(location, settings, request_timeout, nursery)
+            yield RedisLink(location, settings, request_timeout, nursery)
         finally:
             nursery.cancel_scope.cancel("the link to Redis is closed")
 
@@ -337,27 +337,27 @@ _RECONNECT = 1.0
 
 @functools.cache
 def _script() -> tuple[str, str]:
-    """What runs on the server, and the name under which it remembers it."""
-    text = (resources.files("trioeval.limits") / "lua" / "quota.lua").read_text(encoding="utf-8")
+    """Return the script that runs on the server, and its SHA-1 there."""
+    text = (resources.files("trioeval.limits") / "lua" / "limits.lua").read_text(encoding="utf-8")
     return text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
 
 
 @attrs.define(eq=False)
 class RedisLimits:
-    """Limits under one name on a Redis server. A `Backend`.
+    """The limits of one namespace on a Redis server. A `Backend`.
 
     Args:
-        namespace: What the limits are kept under there: without braces, and not blank.
-        now: The instant in seconds, for tests that give it; None for the server's clock.
+        namespace: The prefix of all keys there: without braces, and not blank.
+        now: Returns the instant in seconds, for tests; None for the server's clock.
     """
 
-    _link: Link
+    _link: RedisLink
     namespace: str
     _now: Callable[[], float] | None = None
 
-    async def reserve(self, asks: Sequence[Ask], /) -> Sequence[Decision]:
-        """Decide about each, in order. One round trip."""
-        wrong = [wrong_ask(ask) for ask in asks]
+    async def reserve(self, asks: Sequence[LeaseRequest], /) -> Sequence[Decision]:
+        """Decide about each request, in order. One round trip."""
+        wrong = [request_denial(ask) for ask in asks]
         sent = [ask for ask, mistake in zip(asks, wrong, strict=True) if mistake is None]
         items = [(one.lease_id, [(r.key, r.amount) for r in one.requirements]) for one in sent]
         answers = iter(await self._run("reserve", items) if sent else ())
@@ -372,19 +372,19 @@ class RedisLimits:
         await self._run("complete", items)
 
     async def extend(self, lease_ids: Sequence[str], /) -> Sequence[bool]:
-        """Put off the expiry of the holds of leases. One round trip."""
+        """Postpone the expiry of the holds of leases. One round trip."""
         return [answer == 1 for answer in await self._run("extend", list(lease_ids))]
 
     async def states(self) -> Sequence[LimitState]:
-        """All limits, by key."""
+        """Return all limits, by key."""
         states = [_state(row) for row in await self._run("states", [])]
         return sorted(states, key=lambda state: state.limit.key)
 
     async def define(self, limit: Limit, /) -> LimitState:
-        """Make a limit, or change one.
+        """Create or change a limit.
 
         Raises:
-            QuotaError: `invalid_request`: there is one of another kind under its key, or it is out of range.
+            LimitError: `invalid_request`: its key exists with another kind, or it is out of range.
         """
         limit.check()
         span = _micro(limit.span or 0.0)
@@ -392,42 +392,42 @@ class RedisLimits:
         told = (limit.overage, limit.unit, limit.description)
         is_done, answer = await self._run("define", [*items, *told])
         if not is_done:
-            raise other_kind(limit, answer)
+            raise kind_mismatch(limit, answer)
         return _state(answer)
 
     async def pause(self, key: str, seconds: float, /) -> LimitState:
-        """Grant nothing of a limit for so many seconds; 0 opens it.
+        """Grant nothing of a limit for `seconds`; 0 resumes it.
 
         Raises:
-            QuotaError: `unknown_limit_key`; `invalid_request`: so many seconds are out of range.
+            LimitError: `unknown_limit_key`; `invalid_request`: `seconds` is out of range.
         """
         check_pause(key, seconds)
         is_done, answer = await self._run("pause", [key, _micro(seconds)])
         if not is_done:
-            raise no_such_limit(key)
+            raise unknown_limit(key)
         return _state(answer)
 
     async def remove(self, key: str, /) -> None:
-        """Forget a limit, and what leases have taken of it.
+        """Remove a limit, and what leases have taken of it.
 
         Raises:
-            QuotaError: `unknown_limit_key`.
+            LimitError: `unknown_limit_key`.
         """
         if not await self._run("remove", [key]):
-            raise no_such_limit(key)
+            raise unknown_limit(key)
 
     async def wakes(self, told: Callable[[tuple[str, ...]], None]) -> NoReturn:
-        """Listen for room, so that whoever waits asks again at once. Runs until it is cancelled.
+        """Listen for room, so that waiting calls ask again at once. Runs until cancelled.
 
-        It is a help and no promise: what is told while the connection is lost, or of room that comes by
-        itself, is not heard. Whoever waits must ask again after `retry_after` all the same.
+        Notifications are not reliable: they are lost while the connection is, and there are none of room that
+        appears by itself. Waiters must retry after `retry_after` all the same.
 
         Args:
-            told: Called synchronously with the keys that have room again; with none of them whenever
-                listening begins, since anything may have happened before.
+            told: Called synchronously with the keys that have room again; with no keys whenever listening
+                starts, since notifications may have been missed before.
         """
         while True:
-            with contextlib.suppress(QuotaError, RedisError):
+            with contextlib.suppress(LimitError, RedisError):
                 await self._listen(told)
             await trio.sleep(_RECONNECT)
 
@@ -443,7 +443,7 @@ class RedisLimits:
                         case [b"message", _, bytes() as keys]:
                             told(tuple(orjson.loads(keys)))
         finally:
-            connection.invalidate("nobody listens any more")
+            connection.invalidate("listening has ended")
 
     @property
     def _tag(self) -> str:
@@ -457,7 +457,7 @@ class RedisLimits:
             try:
                 return await self._link.request(b"EVALSHA", name, *rest)
             except NoScriptError:
-                # A server that was restarted has forgotten it; this makes it remember.
+                # A restarted server has forgotten the script; this loads it again.
                 return await self._link.request(b"EVAL", text, *rest)
         except RedisError as error:
             # Loading, read-only, out of memory: nothing was done, and it may pass.
@@ -472,20 +472,20 @@ async def open_redis(
     request_timeout: float = 2.0,
     now: Callable[[], float] | None = None,
 ) -> AsyncIterator[RedisLimits]:
-    """Limits that a Redis server keeps. Nothing is asked of it before the first operation.
+    """Open the limits of a Redis server. No command is sent before the first operation.
 
     Args:
         url: `redis://[user:password@]host[:port][/db]`, `rediss://…` for TLS, or `unix:///path[?db=…]`.
-        namespace: Whoever shares the limits uses the same one; no braces, not blank.
-        request_timeout: Seconds, > 0, after which nobody knows what became of a request.
-        now: The instant in seconds, for tests that give it; None for the server's clock.
+        namespace: Shared by all clients of the limits; no braces, not blank.
+        request_timeout: Seconds, > 0, after which the outcome of a request is unknown.
+        now: Returns the instant in seconds, for tests; None for the server's clock.
 
     Raises:
-        QuotaError: `invalid_request`: the URL or the namespace is none.
+        LimitError: `invalid_request`: the URL or the namespace is invalid.
     """
     if not namespace.strip() or "{" in namespace or "}" in namespace:
-        msg = f"the namespace {namespace!r} must not be blank or have braces"
-        raise QuotaError("invalid_request", msg)
+        msg = f"the namespace {namespace!r} must not be blank or contain braces"
+        raise LimitError("invalid_request", msg)
     async with open_link(url, request_timeout) as link:
         yield RedisLimits(link, namespace, now)
 
@@ -494,17 +494,17 @@ def _micro(seconds: float) -> int:
     return round(seconds * _MICRO)
 
 
-def _decision(ask: Ask, answer: Sequence[Any]) -> Decision:
+def _decision(ask: LeaseRequest, answer: Sequence[Any]) -> Decision:
     match answer:
         case [1, reserved_at]:
             return Granted(reserved_at / _MICRO)
         case [_, "invalid_request", *_]:
-            return other_requirements(ask.lease_id)
+            return requirements_mismatch(ask.lease_id)
         case [_, ("exceeds_capacity" | "budget_exhausted") as reason, _, lacks]:
-            return never(reason, [_lack(*one) for one in lacks])
+            return terminal_denial(reason, [_lack(*one) for one in lacks])
         case [_, reason, retry_after, keys]:
             return denied(reason, keys, retry_after / _MICRO)
-    msg = f"Redis answers {answer!r}"  # only a script that is not ours does
+    msg = f"unexpected answer from Redis: {answer!r}"  # only a script that is not ours sends one
     raise unavailable(msg)
 
 

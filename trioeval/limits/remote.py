@@ -1,16 +1,16 @@
 # Apart from `limits.open`: together they exceed 600 lines.
-"""Limits that somebody else keeps, as lanes use them: over Redis, over HTTP, over any `Backend`.
+"""Limits of a remote backend as lanes use them: over Redis, over HTTP, over any `Backend`.
 
-**The problem.** A message may be lost, and so may its answer: then nobody knows whether a lease was
-granted. To ask anew would take the limit's room twice; not to ask would keep it taken until it expires.
+**The problem.** A message may be lost, and so may its answer: then the client does not know whether a lease
+was granted. A new request would take the limit's room twice; no request would keep it taken until it expires.
 
-**The rules.** A lease is asked for under an id of its own. Without an answer the same id asks again,
-which grants at most once. After a denial a new id asks, at the instant that the denial names and a
-little chance later, or as soon as a lease of this program is over, or the keeper tells of room. A
-denial for good is never asked again. Who is cancelled without an answer leaves the question to an
-`Outbox`, which ends the lease if there is one. After a long outage calls fail at once, or go on
-without a lease, until somebody answers; who finds nobody that still asks, asks once. Limits that this
-program has brought and that are gone are made again: whoever keeps them may have lost everything.
+**The rules.** A lease is requested under an id of its own. Without an answer the request is repeated with the
+same id, which grants at most once. After a denial a new id is used, at the instant that the denial names plus
+some jitter, or as soon as a lease of this program ends, or the backend reports room. A terminal denial is
+never retried. A call that is cancelled without an answer leaves the request to an `Outbox`, which ends the
+lease if it was granted. After a long outage calls fail at once, or run without a lease, until the backend
+answers; a call that finds no other request in progress sends one. Limits that this program defines and that
+have disappeared are created again, since the backend may have lost its state.
 
 Law: LEASE.
 """
@@ -25,51 +25,51 @@ from typing import Literal, TypeAlias
 import attrs
 import trio
 
-from trioeval.errors import QuotaError
+from trioeval.errors import LimitError
 from trioeval.kernel import Shortage
-from trioeval.limits.backend import Backend, LanePermits, make_missing, nothing_of
-from trioeval.limits.denials import denied, refusal
+from trioeval.limits.backend import Backend, LanePermits, create_missing, nothing_of
+from trioeval.limits.denials import denial_error, denied
 from trioeval.limits.model import (
     Actual,
-    Ask,
     Decision,
     Denied,
     Granted,
+    LeaseRequest,
     Limit,
+    LimitKey,
     LimitState,
-    QuotaKey,
     Requirement,
     Settlement,
     Unknown,
     lease_ids,
 )
 from trioeval.limits.remote_leases import (
+    BackendHealth,
     Heartbeat,
     Outbox,
-    Reach,
     Warn,
     after_denial,
-    after_silence,
+    after_failure,
 )
-from trioeval.limits.turns import Turn, Turns
+from trioeval.limits.turns import RequestTurn, RequestTurns
 from trioeval.nurseries import open_plain_nursery
 
 Wakes: TypeAlias = Callable[[Callable[[Sequence[str]], None]], Awaitable[None]]
-"""Runs until it is cancelled and tells which limits may have room again; none named means all of them."""
+"""Runs until cancelled and reports which limits may have room again; no keys means all of them."""
 
 
 Kind: TypeAlias = Literal["rate_limit", "limit_decreasing", "limiter_error"]
 
 PATIENCE = 30.0
-"""Seconds without an answer after which nobody waits for one."""
+"""Seconds without an answer after which calls no longer wait for one."""
 FLUSH_WITHIN = 5.0
-"""Seconds at the end of a block in which what is left is told; what is not told then is left to expire."""
+"""Seconds at the end of a block in which pending messages are sent; the rest is left to expire."""
 LONG_WAIT = 2.0
-"""Seconds that no hint of a keeper exceeds: a longer wait is known to be that long."""
-LONG_SILENCE = 5.0
-"""Seconds without an answer after which people are told so."""
+"""Seconds that no retry hint of a backend exceeds: the length of a longer wait is known."""
+OUTAGE_WARNING_AFTER = 5.0
+"""Seconds without an answer after which a warning is given."""
 MOMENT = 0.05
-"""Seconds without an answer after which a lane is told to wait, or twice as long as the last answer took."""
+"""Seconds without an answer after which a lane reports a wait, or twice the time of the last answer."""
 
 
 @asynccontextmanager
@@ -83,152 +83,152 @@ async def open_remote(
     warn: Warn = lambda _message: None,
     ids: Callable[[], str] | None = None,
     spread: Callable[[], float] = random.random,
-) -> AsyncGenerator["RemoteQuota"]:
-    """A quota over a backend that stays open for longer; its lanes are to be done before the block is.
+) -> AsyncGenerator["RemoteLimits"]:
+    """Open limits over a backend that stays open for longer; their lanes must be done before the block ends.
 
-    At the end everything is told that leases have used, for at most `FLUSH_WITHIN` seconds, also
-    if the block is cancelled.
+    At the end the usage of all leases is reported, for at most `FLUSH_WITHIN` seconds, also if the block is
+    cancelled.
 
     Args:
-        backend: Whoever keeps the limits.
-        wakes: What the backend has to tell of room; without it a waiter learns of what other programs give
-            back when it asks again.
+        backend: The backend of the limits.
+        wakes: The backend's notifications of room; without them a waiter notices what other programs return
+            when it retries.
         patience: Seconds without an answer after which calls do not wait for one, ≥ 0.
-        unreachable: What becomes of them then: they fail (`closed`), or are made without a lease (`open`).
-        limits: Those that are made when a call needs one of them and it is not there (any more).
-        warn: Called synchronously with what goes wrong and ends no call; must not raise.
+        unreachable: What happens to them then: they fail (`closed`), or are made without a lease (`open`).
+        limits: Limits that are created when a call needs one of them and it does not exist (any more).
+        warn: Called synchronously with problems that end no call; must not raise.
         ids: Makes the ids of leases.
         spread: Draws a number from 0 to 1 without 1.
 
     Example:
         ```python
-        async with open_remote(backend) as quota:
-            permits = quota.permits("gpt", [QuotaKey("team:rpm", "requests")])
+        async with open_remote(backend) as limits:
+            permits = limits.permits("gpt", [LimitKey("team:rpm", "requests")])
         ```
     """
     new_id = ids or lease_ids(time.time, secrets.randbits)
-    reach, brought = Reach(backend, patience), tuple(limits)
-    quota = RemoteQuota(reach, brought, unreachable, warn, new_id, spread)
+    health, brought = BackendHealth(backend, patience), tuple(limits)
+    shared = RemoteLimits(health, brought, unreachable, warn, new_id, spread)
     async with open_plain_nursery() as nursery:
         opened = trio.Event()
         # Not `start`: a shielded task that is started in a cancelled block would never end.
-        nursery.start_soon(quota.serve, wakes, opened)  # noqa: ASYNC113 - waited for below
+        nursery.start_soon(shared.serve, wakes, opened)  # noqa: ASYNC113 - waited for below
         try:
             await opened.wait()
-            yield quota
+            yield shared
         finally:
-            await quota.flush(FLUSH_WITHIN)  # noqa: ASYNC102 - shielded inside
-            quota.stop_serving()
+            await shared.flush(FLUSH_WITHIN)  # noqa: ASYNC102 - shielded inside
+            shared.stop_serving()
 
 
 @attrs.define(eq=False)
-class RemoteQuota:
-    """A quota over a backend; obtained from `open_remote` only."""
+class RemoteLimits:
+    """Limits over a backend; obtained from `open_remote` only."""
 
-    _reach: Reach
+    _health: BackendHealth
     _limits: tuple[Limit, ...]
     _unreachable: Literal["closed", "open"]
     _warn: Warn
     _new_id: Callable[[], str]
     _spread: Callable[[], float]
-    _turns: Turns = attrs.field(init=False, factory=Turns)
+    _turns: RequestTurns = attrs.field(init=False, factory=RequestTurns)
     _heartbeat: Heartbeat = attrs.field(init=False)
     _settlements: Outbox[Settlement] = attrs.field(init=False)
-    _doubts: Outbox[Ask] = attrs.field(init=False)
-    """Requests of which nobody knows the answer, and whose calls do not want it any more."""
+    _unresolved: Outbox[LeaseRequest] = attrs.field(init=False)
+    """Requests with an unknown outcome whose calls do not need them any more."""
     _background: trio.Nursery = attrs.field(init=False)
     _serving: trio.CancelScope = attrs.field(
         init=False, factory=lambda: trio.CancelScope(shield=True)
     )
-    """The shield around it: what a cancelled block leaves is told too."""
+    """The shield around it: the messages of a cancelled block are sent too."""
     _usual: float = attrs.field(init=False, default=0.0)
     """Seconds that the last answer took."""
     _unleased_since: float | None = attrs.field(init=False, default=None)
-    """The beginning of the outage in which the last call without a lease was made."""
+    """The start of the outage in which the last call without a lease was made."""
     _silent_since: float | None = attrs.field(init=False, default=None)
-    """Likewise, of the last one that people were told of."""
+    """The start of the last outage that was warned of."""
     _making: trio.Lock = attrs.field(init=False, factory=trio.Lock)
 
     def __attrs_post_init__(self) -> None:
         warn, spread = self._warn, self._spread
-        self._heartbeat = Heartbeat(self._reach, spread, warn)
+        self._heartbeat = Heartbeat(self._health, spread, warn)
         self._settlements = Outbox("what calls used", self._complete, spread, warn)
-        self._doubts = Outbox("whether leases were granted", self._ask_again, spread, warn)
+        self._unresolved = Outbox("whether leases were granted", self._resolve, spread, warn)
 
     @property
-    def untold(self) -> int:
-        """How many leases there are of which something is still to be told."""
-        return len(self._settlements.items) + len(self._doubts.items)
+    def undelivered(self) -> int:
+        """The number of leases with messages that are still to be sent."""
+        return len(self._settlements.items) + len(self._unresolved.items)
 
-    def permits(self, lane: str, keys: Sequence[QuotaKey]) -> LanePermits:
-        """What the calls of one lane ask before they start.
+    def permits(self, lane: str, keys: Sequence[LimitKey]) -> LanePermits:
+        """Return the permits that the calls of one lane acquire before they start.
 
         Args:
-            lane: Its name, for people.
-            keys: What each of its calls counts against.
+            lane: Its name, for messages.
+            keys: The limits that each of its calls counts against.
         """
         return LanePermits(self, lane, tuple(keys))
 
     async def states(self) -> Sequence[LimitState]:
-        """All limits, by key. A checkpoint.
+        """Return all limits, by key. A checkpoint.
 
         Raises:
-            QuotaError: They cannot be asked for.
+            LimitError: The backend is unreachable, or refuses.
         """
-        with self._reach.asking(is_repeated=False):
-            return await self._reach.backend.states()
+        with self._health.asking(is_repeated=False):
+            return await self._health.backend.states()
 
     async def serve(self, wakes: Wakes | None, opened: trio.Event) -> None:
-        """Tell what leases have used, and keep them alive, until `stop_serving`; nothing else ends it."""
+        """Report the usage of leases, and keep them alive, until `stop_serving`; nothing else ends it."""
         with self._serving:
             async with trio.open_nursery() as self._background:
-                for run in (self._settlements.run, self._doubts.run, self._heartbeat.run):
+                for run in (self._settlements.run, self._unresolved.run, self._heartbeat.run):
                     self._background.start_soon(run)
                 if wakes is not None:
                     self._background.start_soon(wakes, self._turns.tell)
                 opened.set()
 
     def stop_serving(self) -> None:
-        """End `serve`, also if it has not begun. Synchronous."""
-        self._serving.cancel("the quota is closed")
+        """End `serve`, also if it has not started. Synchronous."""
+        self._serving.cancel("the limits are closed")
 
     async def flush(self, within: float) -> None:
-        """Wait until everything is told of leases that are over, for so many seconds also if cancelled."""
+        """Wait until the ends of all leases are reported, for so many seconds also if cancelled."""
         with trio.move_on_after(within, shield=True):
-            await self._doubts.wait_empty()  # first: they become settlements
+            await self._unresolved.wait_empty()  # first: they become settlements
             await self._settlements.wait_empty()
         self._settlements.leave(within)
-        self._doubts.leave(within)
+        self._unresolved.leave(within)
 
     def take_nowait(self, job_id: str, requirements: tuple[Requirement, ...]) -> None:
-        """No lease can be had without a message."""
+        """Return None: a lease always needs a message."""
 
     async def take(
         self,
         job_id: str,
         requirements: tuple[Requirement, ...],
         told: Callable[[Shortage], None],
-    ) -> Ask | None:
+    ) -> LeaseRequest | None:
         """Wait for a lease. A checkpoint.
 
         Returns:
-            What it was granted for; None if the call is to be made without a lease.
+            The granted request; None if the call is to be made without a lease.
 
         Raises:
-            QuotaError: There will be none.
+            LimitError: The lease will not be granted.
         """
 
-        def told_behind(keys: frozenset[str]) -> None:
-            kind: Kind = "rate_limit" if self._reach.since is None else "limiter_error"
+        def report_behind(keys: frozenset[str]) -> None:
+            kind: Kind = "rate_limit" if self._health.since is None else "limiter_error"
             told(Shortage(kind, tuple(sorted(keys))))
 
         missing_since: float | None = None
         is_made = False
-        turn = self._turns.join([one.key for one in requirements], told_behind)
+        turn = self._turns.join([one.key for one in requirements], report_behind)
         try:
             while True:
                 await turn.wait()
-                ask = Ask(self._new_id(), job_id, requirements)
+                ask = LeaseRequest(self._new_id(), job_id, requirements)
                 said_at, decision = await self._decide(turn, ask, told)
                 if isinstance(decision, Granted):
                     self._heartbeat.add(ask.lease_id, turn.keys, said_at)
@@ -237,22 +237,22 @@ class RemoteQuota:
                     self._give_up(turn.keys)
                     return None
                 if decision.reason == "lease_expired":
-                    # While nobody answered; a new id may be granted.
+                    # During an outage; a new id may be granted.
                     self.end(ask, nothing_of(requirements))
                     continue
-                if not is_made and self._lacks_own(decision):
+                if not is_made and self._lacks_defined_limit(decision):
                     if missing_since is None:
                         missing_since = trio.current_time()
-                    is_made = await self._make_missing(turn, told, missing_since)
+                    is_made = await self._create_missing(turn, told, missing_since)
                     continue
                 if decision.terminal:
-                    raise refusal(decision)
+                    raise denial_error(decision)
                 await self._wait(turn, decision, told)
         finally:
             self._turns.leave(turn)
 
-    def end(self, ask: Ask, actuals: tuple[Actual, ...]) -> None:
-        """A lease is over. Synchronous."""
+    def end(self, ask: LeaseRequest, actuals: tuple[Actual, ...]) -> None:
+        """End a lease. Synchronous."""
         self._heartbeat.remove(ask.lease_id)
         used = {one.key: one.amount for one in actuals}
         freed = [
@@ -264,11 +264,11 @@ class RemoteQuota:
         self._settlements.put(ask.lease_id, settlement, freed)
 
     async def _complete(self, settlements: Sequence[Settlement]) -> str | None:
-        """Tell what leases have used; returns what is in the way, if anything is."""
+        """Report the usage of leases; return what prevents it, if anything."""
         try:
-            with self._reach.asking():
-                await self._reach.backend.complete(settlements)
-        except QuotaError as error:
+            with self._health.asking():
+                await self._health.backend.complete(settlements)
+        except LimitError as error:
             if error.reason == "limiter_unavailable":
                 return error.message
             raise
@@ -277,137 +277,141 @@ class RemoteQuota:
             self._turns.tell(freed)
         return None
 
-    async def _ask_again(self, asks: Sequence[Ask]) -> str | None:
-        """Find out about doubtful leases; returns what is in the way of the rest, if anything is."""
+    async def _resolve(self, asks: Sequence[LeaseRequest]) -> str | None:
+        """Resolve requests with an unknown outcome; return what prevents the rest, if anything."""
         trouble: str | None = None
-        for ask, decision in zip(asks, await self._reach.reserve(asks), strict=True):
+        for ask, decision in zip(asks, await self._health.reserve(asks), strict=True):
             if isinstance(decision, Unknown):
                 trouble = decision.message
                 continue
-            keys = self._doubts.take(ask.lease_id)
-            # One that has expired holds nothing any more, and still counts in windows and budgets.
+            keys = self._unresolved.take(ask.lease_id)
+            # An expired lease holds nothing any more, but still counts in windows and budgets.
             if isinstance(decision, Granted) or decision.reason == "lease_expired":
                 unused = Settlement(ask.lease_id, ask.job_id, nothing_of(ask.requirements))
                 self._settlements.put(ask.lease_id, unused, keys)
         return trouble
 
     async def _decide(
-        self, turn: Turn, ask: Ask, told: Callable[[Shortage], None]
+        self, turn: RequestTurn, ask: LeaseRequest, told: Callable[[Shortage], None]
     ) -> tuple[float, Granted | Denied | None]:
-        """Ask until there is an answer; None if nobody gives one for too long.
+        """Request a lease until an answer arrives; None if none arrives for too long.
 
         Returns:
-            An instant at which the keeper had not yet granted or extended the lease; and the answer.
+            An instant at which the backend had not yet granted or extended the lease; and the answer.
 
         Raises:
-            QuotaError: The backend refuses altogether, or does not answer.
+            LimitError: The backend refuses altogether, or does not answer.
         """
         said_at, failures, in_doubt = trio.current_time(), 0, False
         try:
-            while not self._is_in_vain(has_asked=failures > 0):
+            while not self._is_probed_elsewhere(has_asked=failures > 0):
                 in_doubt = True
                 decision = await self._reserve(turn, ask, told)
                 if isinstance(decision, Granted) and self._is_stale(turn, said_at):
-                    now, decision = trio.current_time(), await self._revive(ask, decision)
+                    now, decision = trio.current_time(), await self._extended(ask, decision)
                     said_at = now if isinstance(decision, Granted) else said_at
                 in_doubt = isinstance(decision, Unknown)
                 if not isinstance(decision, Unknown):
                     return said_at, decision
                 failures += 1
-                until = trio.current_time() + after_silence(failures, self._spread())
-                until = min(until, self._reach.lasts_at)
-                self._tell_silence()
+                until = trio.current_time() + after_failure(failures, self._spread())
+                until = min(until, self._health.lasts_at)
+                self._warn_of_outage()
                 told(Shortage("limiter_error", tuple(sorted(turn.keys)), until, decision.message))
-                self._turns.unheard(turn)
+                self._turns.mark_unanswered(turn)
                 await trio.sleep_until(until)
-        except QuotaError:
+        except LimitError:
             in_doubt = False
             raise
         finally:
             if in_doubt:
-                self._doubts.put(ask.lease_id, ask, turn.keys)
+                self._unresolved.put(ask.lease_id, ask, turn.keys)
         return said_at, None
 
-    async def _reserve(self, turn: Turn, ask: Ask, told: Callable[[Shortage], None]) -> Decision:
-        """Ask once; a lane keeps its turn at the cap over all lanes meanwhile, until it is told to wait."""
+    async def _reserve(
+        self, turn: RequestTurn, ask: LeaseRequest, told: Callable[[Shortage], None]
+    ) -> Decision:
+        """Send one request; its lane keeps its turn at the cap of all lanes until the request takes long."""
         asked_at, waiting = trio.current_time(), trio.CancelScope()
 
-        async def tell_silence() -> None:
+        async def report_silence() -> None:
             with waiting:
-                # Sooner would cost a lane far from its keeper that turn with every question.
+                # Sooner would cost a lane far from its backend that turn with every request.
                 await trio.sleep(max(MOMENT, 2 * self._usual))
                 told(Shortage("limiter_error", tuple(sorted(turn.keys)), None, "no answer yet"))
-                self._turns.unheard(turn)
+                self._turns.mark_unanswered(turn)
 
-        self._background.start_soon(tell_silence)
+        self._background.start_soon(report_silence)
         try:
-            [decision] = await self._reach.reserve((ask,))
+            [decision] = await self._health.reserve((ask,))
             if not isinstance(decision, Unknown):
                 self._usual = trio.current_time() - asked_at
             return decision
         finally:
-            waiting.cancel("nobody waits for an answer")
+            waiting.cancel("an answer arrived")
 
-    def _is_in_vain(self, *, has_asked: bool) -> bool:
-        """Whether an outage lasts, and to ask is for others, or was done."""
-        is_lasting = trio.current_time() >= self._reach.lasts_at
-        return is_lasting and (has_asked or self.untold > 0)
+    def _is_probed_elsewhere(self, *, has_asked: bool) -> bool:
+        """Return whether an outage lasts, and another request probes the backend, or this one already has."""
+        is_lasting = trio.current_time() >= self._health.lasts_at
+        return is_lasting and (has_asked or self.undelivered > 0)
 
-    def _tell_silence(self) -> None:
-        """Once in each outage that takes a while."""
-        since = self._reach.since
+    def _warn_of_outage(self) -> None:
+        """Warn once in each outage that lasts for a while."""
+        since = self._health.since
         if since is None or since == self._silent_since:
             return
-        if (seconds := trio.current_time() - since) >= LONG_SILENCE:
+        if (seconds := trio.current_time() - since) >= OUTAGE_WARNING_AFTER:
             self._silent_since = since
-            message = f"no lease was decided about for {seconds:.0f} s: {self._reach.reason}"
-            patience = f"calls wait until it is {self._reach.patience:g} s"
+            message = f"no lease decision for {seconds:.0f} s: {self._health.reason}"
+            patience = f"calls wait for up to {self._health.patience:g} s"
             self._warn(f"{message}; {patience}")
 
-    def _lacks_own(self, denial: Denied) -> bool:
-        """Whether a limit is not there that this program has brought."""
+    def _lacks_defined_limit(self, denial: Denied) -> bool:
+        """Return whether a limit is missing that this program defines."""
         own = {one.key for one in self._limits}
         return denial.reason == "unknown_limit_key" and not own.isdisjoint(denial.keys)
 
-    async def _make_missing(
-        self, turn: Turn, told: Callable[[Shortage], None], since: float
+    async def _create_missing(
+        self, turn: RequestTurn, told: Callable[[Shortage], None], since: float
     ) -> bool:
-        """Make the limits that were found to be gone at an instant; whether there was an answer.
+        """Create the limits that were found missing at an instant; return whether an answer arrived.
 
         Raises:
-            QuotaError: They cannot be made.
+            LimitError: They cannot be created.
         """
         try:
             async with self._making:
-                with self._reach.asking(is_repeated=False):
-                    await make_missing(self._reach.backend, self._limits)
-        except QuotaError as error:
+                with self._health.asking(is_repeated=False):
+                    await create_missing(self._health.backend, self._limits)
+        except LimitError as error:
             now = trio.current_time()
-            if error.reason != "limiter_unavailable" or now >= since + self._reach.patience:
+            if error.reason != "limiter_unavailable" or now >= since + self._health.patience:
                 raise
-            until = now + after_silence(1, self._spread())
+            until = now + after_failure(1, self._spread())
             told(Shortage("limiter_error", tuple(sorted(turn.keys)), until, error.message))
             await trio.sleep_until(until)
             return False
         return True
 
-    def _is_stale(self, turn: Turn, said_at: float) -> bool:
+    def _is_stale(self, turn: RequestTurn, said_at: float) -> bool:
         return self._heartbeat.is_stale(turn.keys, said_at, trio.current_time())
 
-    async def _revive(self, ask: Ask, granted: Granted) -> Granted | Denied | Unknown:
-        """What a grant is worth that was so long on its way that its hold may be over."""
+    async def _extended(self, ask: LeaseRequest, granted: Granted) -> Granted | Denied | Unknown:
+        """Extend a grant that took so long to arrive that its hold may have expired."""
         try:
-            with self._reach.asking():
-                [lives] = await self._reach.backend.extend((ask.lease_id,))
-        except QuotaError as error:
+            with self._health.asking():
+                [lives] = await self._health.backend.extend((ask.lease_id,))
+        except LimitError as error:
             return Unknown(error.message)
         return granted if lives else denied("lease_expired")
 
-    async def _wait(self, turn: Turn, denial: Denied, told: Callable[[Shortage], None]) -> None:
-        """Wait until a denied lease is worth asking for again, and it is its turn."""
+    async def _wait(
+        self, turn: RequestTurn, denial: Denied, told: Callable[[Shortage], None]
+    ) -> None:
+        """Wait until a denied lease is worth requesting again, and it is this waiter's turn."""
         until = trio.current_time() + after_denial(denial.retry_after, self._spread())
         is_long = denial.retry_after > LONG_WAIT
-        keys = await self._long_lacks(turn, denial) if is_long else denial.keys
+        keys = await self._limits_of_long_wait(turn, denial) if is_long else denial.keys
         self._turns.denied(turn, keys, trio.current_time(), is_long=is_long)
         kind: Kind = "limit_decreasing" if denial.reason == "limit_decreasing" else "rate_limit"
         told(Shortage(kind, denial.keys, until, denial.message))
@@ -415,29 +419,29 @@ class RemoteQuota:
             await turn.wait()
         self._turns.want(turn)
 
-    async def _long_lacks(self, turn: Turn, denial: Denied) -> Collection[str]:
-        """The limits for which a long wait is: paused ones, which nobody gets; else windows.
+    async def _limits_of_long_wait(self, turn: RequestTurn, denial: Denied) -> Collection[str]:
+        """Return the limits that a long wait is for: paused ones, which grant nothing; else windows.
 
-        For what others give back no long wait is named, and they may do so at any instant.
+        A long wait is never announced for what other leases return, since they may do so at any instant.
         """
         try:
             states = await self.states()
-        except QuotaError:
+        except LimitError:
             return denial.keys
         paused = {one.limit.key for one in states if one.paused_until is not None}
         windows = {one.limit.key for one in states if one.limit.kind == "rolling"}
         return turn.keys & paused or windows.intersection(denial.keys) or denial.keys
 
     def _give_up(self, keys: frozenset[str]) -> None:
-        """Nobody has answered for too long.
+        """Handle an outage longer than the patience.
 
         Raises:
-            QuotaError: Calls are not made then.
+            LimitError: Calls fail in an outage.
         """
-        seconds, reason = self._reach.patience, self._reach.reason
-        message = f"no lease was decided about for {seconds:g} s, at last: {reason}"
+        seconds, reason = self._health.patience, self._health.reason
+        message = f"no lease decision for {seconds:g} s, last failure: {reason}"
         if self._unreachable == "closed":
-            raise QuotaError("limiter_unavailable", message, keys=tuple(sorted(keys)))
-        if self._unleased_since != self._reach.since:  # once in each outage
-            self._unleased_since = self._reach.since
+            raise LimitError("limiter_unavailable", message, keys=tuple(sorted(keys)))
+        if self._unleased_since != self._health.since:  # once in each outage
+            self._unleased_since = self._health.since
             self._warn(f"{message}: calls are made without a lease")

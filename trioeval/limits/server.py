@@ -1,13 +1,13 @@
-# Apart from `cli.commands.quota_serve`: loaded when it is used.
-"""Limits served over HTTP, so that programs in any language share them: starlette on a server of our own.
+# Apart from `cli.commands.limits_serve`: loaded when it is used.
+"""Limits served over HTTP, so that programs in any language share them: Starlette on a server of our own.
 
-No decision about a lease is made here: requests are read, handed to a `Backend`, and its answers written.
-A denial is an answer like any other, with status 200. Where the backend does not know what became of a
-request the status is 503; it may be repeated with the same lease id.
+No decision about a lease is made here: requests are read, passed to a `Backend`, and its answers written. A
+denial is an answer like any other, with status 200. If the backend does not know the outcome of a request,
+the status is 503; the request may be repeated with the same lease id.
 
-Limits are for programs, and no page of a browser is let in: whatever one sends tells where it comes from, is
-of another type than JSON, has no token, or calls the server by a name that is none of its own. A token alone
-would do; without one, as where the server is part of another program, the rest still holds.
+Limits are for programs, so requests of web pages are rejected: they name their origin, are not JSON, have no
+token, or address the server by another host name. A token alone would suffice; without one, as where the
+server is part of another program, the other rules still hold.
 """
 
 import socket
@@ -26,11 +26,11 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from trioeval.errors import Problem, QuotaError, SuiteError
+from trioeval.errors import LimitError, Problem, SuiteError
 from trioeval.limits.backend import Backend
-from trioeval.limits.denials import no_such_limit, unavailable, wrong_ask
+from trioeval.limits.denials import request_denial, unavailable, unknown_limit
 from trioeval.limits.json import from_json
-from trioeval.limits.model import Ask, Limit, Unknown
+from trioeval.limits.model import LeaseRequest, Limit, Unknown
 from trioeval.limits.wire import (
     FAILED,
     INVALID,
@@ -38,10 +38,10 @@ from trioeval.limits.wire import (
     MalformedError,
     decision_json,
     error_json,
-    read_ask,
     read_batch,
     read_body,
     read_extended,
+    read_lease_request,
     read_pause,
     read_settlement,
     state_json,
@@ -55,7 +55,7 @@ MAX_BODY_BYTES = 4 * 1024 * 1024
 """Largest request that is read: 256 leases of 32 limits with long keys are smaller."""
 
 STOP_GRACE = 3.0
-"""Seconds that requests under way may take after the stop."""
+"""Seconds that pending requests may take after the stop."""
 
 _BOUNDS = Bounds(connections=512)
 _HEALTH = "/healthz"
@@ -63,36 +63,36 @@ _WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 _ERROR_BY_STATUS = {404: "not_found", 405: "method_not_allowed"}
 _BY_REASON = {"limiter_unavailable": (503, FAILED), "unknown_limit_key": (404, "not_found")}
 
-_Carry: TypeAlias = Callable[[Backend, Any], Awaitable[Json]]
+_Handler: TypeAlias = Callable[[Backend, Any], Awaitable[Json]]
 """Carries out a request with this JSON."""
 
 
 @attrs.frozen(kw_only=True)
 class ServeSettings:
-    """Where limits are served, and to whom."""
+    """The address and the token of a limit server."""
 
     host: str = "127.0.0.1"
     port: int = 8770
-    """0 takes a free one."""
+    """0 takes a free port."""
     token: str | None = attrs.field(default=None, repr=False)
-    """What clients must send as a bearer token; None serves every program that can connect."""
+    """The bearer token that clients must send; None serves every program that can connect."""
     bounds: Bounds = _BOUNDS
     """Of each client, and of all."""
 
 
-async def serve_quota(
+async def serve_limits(
     backend: Backend,
     settings: ServeSettings,
     *,
     stop: trio.Event | None = None,
     task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve limits until cancelled, or until requests under way are answered after a stop.
+    """Serve limits until cancelled, or until pending requests are answered after a stop.
 
     Args:
-        backend: Who keeps them.
-        settings: Where they are served.
-        stop: Once it is set, nobody is let in, and this returns within `STOP_GRACE` seconds; None never.
+        backend: The backend of the limits.
+        settings: The address and the token.
+        stop: Once it is set, no connections are accepted, and this returns within `STOP_GRACE` seconds.
         task_status: Gets the base URL as soon as connections are accepted.
 
     Raises:
@@ -101,12 +101,12 @@ async def serve_quota(
     Example:
         ```python
         async with trio.open_nursery() as nursery:
-            url = await nursery.start(serve_quota, backend, ServeSettings(port=0))
+            url = await nursery.start(serve_limits, backend, ServeSettings(port=0))
         ```
     """
     listeners, address = await open_listeners(settings.host, settings.port)
     names = OwnNames(host=settings.host, machine=frozenset({socket.gethostname().lower()}))
-    app = Guard(make_app(backend), names, settings.token)
+    app = TokenGuard(make_app(backend), names, settings.token)
     async with trio.open_nursery() as nursery:
         stop = trio.Event() if stop is None else stop
         serve = partial(serve_app, app, listeners, stop, grace=STOP_GRACE, bounds=settings.bounds)
@@ -115,34 +115,36 @@ async def serve_quota(
 
 
 @attrs.frozen
-class Guard:
-    """The application behind its door."""
+class TokenGuard:
+    """An application that only admits requests of programs, with the right token."""
 
     _app: Starlette
     _names: OwnNames
     _token: str | None = attrs.field(repr=False)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a request in, or answer it here."""
+        """Admit a request, or reject it."""
         refusal = self._refusal(scope, Headers(scope=scope)) if scope["type"] == "http" else None
         await (refusal or self._app)(scope, receive, send)
 
     def _refusal(self, scope: Scope, headers: Headers) -> Response | None:
-        """Why a request is not let in; None if it is."""
+        """Return the response that rejects a request; None if it is admitted."""
         if is_of_foreign_page(headers):
-            return _no(403, "forbidden", "a page of a browser sends this: limits are for programs")
+            return _error_response(
+                403, "forbidden", "requests of web pages are rejected: limits are for programs"
+            )
         is_known = self._is_known(headers.get("authorization", ""))
-        # A client that knows the token is not a page, and may use any name.
+        # A client that knows the token is not a web page, and may use any host name.
         if not (is_known and self._token) and not self._names.has(headers.get("host", "")):
-            message = "this server has another name: call it by its address in numbers"
-            return _no(421, "misdirected", message)
+            message = "unknown host name: use the numeric address of this server"
+            return _error_response(421, "misdirected", message)
         if not is_known and scope["path"] != _HEALTH:
-            message = "send the server's token, as `Authorization: Bearer TOKEN`"
-            return _no(401, "unauthorized", message, {"www-authenticate": "Bearer"})
+            message = "send the server's token as `Authorization: Bearer TOKEN`"
+            return _error_response(401, "unauthorized", message, {"www-authenticate": "Bearer"})
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         if scope["method"] in _WITH_BODY and kind != "application/json":
-            message = "send JSON, and say so: `Content-Type: application/json`"
-            return _no(415, "unsupported_media_type", message)
+            message = "send JSON with the header `Content-Type: application/json`"
+            return _error_response(415, "unsupported_media_type", message)
         return None
 
     def _is_known(self, authorization: str) -> bool:
@@ -152,23 +154,25 @@ class Guard:
         return is_same_secret(token.strip(), self._token) and scheme.lower() == "bearer"
 
 
-def _no(status: int, error: str, message: str, more: Mapping[str, str] = {}) -> Response:
+def _error_response(
+    status: int, error: str, message: str, more: Mapping[str, str] = {}
+) -> Response:
     return _reply(error_json(error, message), status, more)
 
 
 def make_app(backend: Backend) -> Starlette:
-    """The ASGI application, without its door.
+    """Return the ASGI application, without its guard.
 
     Args:
-        backend: Who keeps the limits.
+        backend: The backend of the limits.
     """
-    inside = _Inside(backend)
+    inside = _Routes(backend)
     app = Starlette(
         routes=[
-            Route(_HEALTH, _tell_health, methods=["GET"]),
+            Route(_HEALTH, _get_health, methods=["GET"]),
             *(
                 Route(path, partial(inside.answer, by_method), methods=list(by_method))
-                for path, by_method in _CARRIED.items()
+                for path, by_method in _ROUTES.items()
             ),
         ],
         exception_handlers={HTTPException: _refuse},
@@ -178,27 +182,27 @@ def make_app(backend: Backend) -> Starlette:
 
 
 @attrs.frozen
-class _Inside:
-    """Where requests are read and answers written."""
+class _Routes:
+    """The routes of the application: read requests and write answers."""
 
     _backend: Backend
 
-    async def answer(self, by_method: Mapping[str, _Carry], request: Request) -> Response:
+    async def answer(self, by_method: Mapping[str, _Handler], request: Request) -> Response:
         method = "GET" if request.method == "HEAD" else request.method
         try:
             data = await _read(request) if method in _WITH_BODY else request.path_params
             return _reply(await by_method[method](self._backend, data))
         except ClientDisconnect:
-            return Response(status_code=400)  # which nobody reads
+            return Response(status_code=400)  # the client is gone
         except MalformedError as error:
             return _reply(error_json(INVALID, str(error)), 400)
-        except QuotaError as error:
+        except LimitError as error:
             status, name = _BY_REASON.get(error.reason, (400, INVALID))
             return _reply(error_json(name, error.message), status)
 
 
 async def _read(request: Request) -> object:
-    """The JSON that was sent; a body that is too large is not read to its end."""
+    """Return the JSON of a request; a body that is too large is not read to its end."""
     body = bytearray()
     async with aclosing(request.stream()) as chunks:
         async for chunk in chunks:
@@ -213,7 +217,7 @@ def _reply(data: Json, status: int = 200, headers: Mapping[str, str] | None = No
 
 
 async def _refuse(_request: Request, error: Exception) -> Response:  # noqa: ASYNC124 - or it gets a thread
-    """What is no request of ours: another path, another method, too large."""
+    """Reject a request with another path, another method, or too large a body."""
     if not isinstance(error, HTTPException):
         raise error
     name = _ERROR_BY_STATUS.get(error.status_code, INVALID)
@@ -221,31 +225,31 @@ async def _refuse(_request: Request, error: Exception) -> Response:  # noqa: ASY
     return _reply(error_json(name, message), error.status_code, error.headers)
 
 
-async def _tell_health(_request: Request) -> Response:  # noqa: ASYNC124 - or it gets a thread
+async def _get_health(_request: Request) -> Response:  # noqa: ASYNC124 - or it gets a thread
     return _reply({"status": "ok"})
 
 
-def _read_sound(data: object, at: str = "$") -> Ask:
-    """A request for a lease that may be granted, if the limits are so; else nobody is asked about it.
+def _read_valid(data: object, at: str = "$") -> LeaseRequest:
+    """Read a lease request that is valid under any limits; the backend never gets an invalid one.
 
     Raises:
-        MalformedError: It is none.
+        MalformedError: It is invalid.
     """
-    ask = read_ask(data, at)
-    if (wrong := wrong_ask(ask)) is not None:
+    ask = read_lease_request(data, at)
+    if (wrong := request_denial(ask)) is not None:
         raise MalformedError([Problem(at, wrong.message.removeprefix(f"{INVALID}: "))])
     return ask
 
 
 async def _reserve(backend: Backend, data: object) -> Json:
-    (decision,) = await backend.reserve([_read_sound(data)])
+    (decision,) = await backend.reserve([_read_valid(data)])
     if isinstance(decision, Unknown):
         raise unavailable(decision.message)
     return decision_json(decision)
 
 
 async def _reserve_batch(backend: Backend, data: object) -> Json:
-    items = read_batch(data, _read_sound)
+    items = read_batch(data, _read_valid)
     asks = [item for item in items if not isinstance(item, MalformedError)]
     decisions = iter(await backend.reserve(asks) if asks else ())
     answers = [item if isinstance(item, MalformedError) else next(decisions) for item in items]
@@ -275,16 +279,16 @@ async def _extend(backend: Backend, data: object) -> Json:
     return {"results": [{"ok": extended} for extended in found]}
 
 
-async def _tell_limits(backend: Backend, _data: object) -> Json:
+async def _get_limits(backend: Backend, _data: object) -> Json:
     return {"limits": [state_json(state) for state in await backend.states()]}
 
 
-async def _tell_limit(backend: Backend, data: Mapping[str, str]) -> Json:
+async def _get_limit(backend: Backend, data: Mapping[str, str]) -> Json:
     key = data["key"]
     for state in await backend.states():
         if state.limit.key == key:
             return state_json(state)
-    raise no_such_limit(key)
+    raise unknown_limit(key)
 
 
 async def _define(backend: Backend, data: object) -> Json:
@@ -305,13 +309,13 @@ async def _pause(backend: Backend, data: object) -> Json:
     return state_json(await backend.pause(paused.key, paused.seconds))
 
 
-_CARRIED: Mapping[str, Mapping[str, _Carry]] = {
+_ROUTES: Mapping[str, Mapping[str, _Handler]] = {
     "/v1/reserve": {"POST": _reserve},
     "/v1/reserve/batch": {"POST": _reserve_batch},
     "/v1/complete": {"POST": _complete},
     "/v1/complete/batch": {"POST": _complete_batch},
     "/v1/extend": {"POST": _extend},
-    "/v1/admin/limits": {"GET": _tell_limits, "PUT": _define},
-    "/v1/admin/limits/{key:path}": {"GET": _tell_limit, "DELETE": _remove},
+    "/v1/admin/limits": {"GET": _get_limits, "PUT": _define},
+    "/v1/admin/limits/{key:path}": {"GET": _get_limit, "DELETE": _remove},
     "/v1/admin/pause": {"POST": _pause},
 }

@@ -1,25 +1,25 @@
 # Apart from `limits.remote`: together they exceed 600 lines.
-"""Who, of those of one program that wait for leases, may ask whoever keeps the limits.
+"""The order in which the calls of one program request leases from a remote backend.
 
-**The problem.** The keeper knows no order: it decides about each request as it comes. Two calls of one
-program that need the same limit would overtake each other, and a small one could take for ever what a
-large one needs. How much room there is the keeper alone knows, so the order cannot be one of room.
+**The problem.** The backend knows no order: it decides about each request as it arrives. Two calls of one
+program that need the same limit would overtake each other, and small ones could for ever take what a large
+one needs. Only the backend knows how much room there is, so the order cannot depend on room.
 
-**The rule.** A waiter *claims* limits: all that it needs while it asks, those that it was denied at
-while it waits. It may ask when nobody who came before it claims a limit that it needs. So those that
-need the same go in the order in which they came, those that share nothing never delay each other, and
-nobody takes what an earlier one is short of. A waiter whose limit is paused claims nothing but that.
+**The rule.** A waiter *claims* limits: all that it needs while its request is pending, those that denied it
+while it waits. It may send a request when no earlier waiter claims a limit that it needs. So waiters that
+need the same limit proceed in the order of their arrival, those that share no limit never delay each other,
+and none takes what an earlier one lacks. A waiter whose limit is paused claims only that limit.
 
-**How long a claim lasts.** One that is denied again and again claims what was lacking each time: to keep
-another limit for it would not help it, and leave that idle for as long as the first one is full. When
-at last nothing has lacked each time, it is kept out by limits that are full by turns, and claims all of
-them, so that the leases of this program which are in its way end and are not followed by others. But
-what is in its way may belong to others, so it does so for a bounded time: `KEPT` seconds, and twice as
-long each time. So of what others of this program could take in a long run only that is lost for which it
-had a chance and missed it, and it waits at most some times as long as their calls take. A long wait, whose
-length is known, ends all claims but those that it is for.
+**The length of a claim.** A waiter that is denied repeatedly claims the limits that were lacking each time:
+another limit would not help it, and would stay idle for as long as the first one is full. If finally no limit
+was lacking each time, limits that are full by turns keep it out. It then claims all of them, so that the
+leases of this program in its way end without successors. But leases of other programs may be in its way, so
+it does so for a bounded time: `KEPT` seconds, and twice as long each further time. Of what other calls of
+this program could take in the long run, only that is lost for which the waiter had a chance and missed it,
+and it waits at most a few times as long as their calls take. A long wait, whose length is known, ends all
+claims but those of its cause.
 
-Rejected: one line for all (a full limit would stop every lane), and to ask for all at once in one
+Rejected: one queue for all limits (a full limit would stop every lane), and all requests at once in one
 message (the second would be granted what the first was denied).
 """
 
@@ -31,53 +31,53 @@ import attrs
 import trio
 
 KEPT = 10.0
-"""Seconds for which one claims at first all limits that it was denied at by turns."""
+"""Seconds for which a waiter first claims all limits that denied it by turns."""
 
 
 @attrs.define(eq=False)
-class Turn:
-    """One that waits; made by `Turns.join`."""
+class RequestTurn:
+    """A waiter; created by `RequestTurns.join`."""
 
     number: int
-    """Of its arrival."""
+    """The number of its arrival."""
     keys: frozenset[str]
     """The limits that it needs."""
     _told: Callable[[frozenset[str]], None]
-    """Called with limits that it has to wait for because an earlier one waits."""
+    """Called with the limits that an earlier waiter keeps from it."""
     claims: frozenset[str] = frozenset()
-    """Those that nobody who came later may ask for."""
+    """The limits that no later waiter may request."""
     is_asking: bool = False
-    is_unheard: bool = False
-    """Whether it asks for longer, because nobody answers."""
+    is_unanswered: bool = False
+    """True while its request takes longer because the backend does not answer."""
     wants: bool = True
-    """Whether it would ask if it could."""
+    """True if it would send a request if it could."""
     news: set[str] | None = attrs.field(factory=set)
-    """The limits that are said to have room again since it began to ask; None: any."""
+    """The limits that got room since it sent its request; None for all limits."""
     _behind: frozenset[str] = frozenset()
     _keeps_until: float = math.inf
-    """Until when it claims all that it was denied at by turns; inf while it claims what lacked each time."""
+    """The end of its claim on all limits that denied it by turns; inf while it has no such claim."""
     _keeps_for: float = KEPT
-    """Seconds of the next time that it does."""
+    """Seconds of its next such claim."""
     _called: trio.Event = attrs.field(factory=trio.Event)
 
     async def wait(self) -> None:
-        """Sleep until it may ask. A checkpoint."""
+        """Sleep until it may send a request. A checkpoint."""
         await self._called.wait()
 
     def call(self) -> None:
-        """It may ask from now on."""
-        self.is_asking, self.is_unheard, self.wants, self.news = True, False, False, set()
+        """Allow it to send a request."""
+        self.is_asking, self.is_unanswered, self.wants, self.news = True, False, False, set()
         self._behind = frozenset()
         self._called.set()
 
-    def stand_behind(self, keys: frozenset[str]) -> None:
-        """It would ask if others did not wait for these; told when they are others than before."""
+    def report_behind(self, keys: frozenset[str]) -> None:
+        """Report the limits that earlier waiters keep from it, if they have changed."""
         if keys and keys != self._behind:
             self._told(keys)
         self._behind = keys
 
     def rest(self, short: frozenset[str], now: float, *, is_long: bool) -> None:
-        """It was denied at these limits, asks no more, and waits."""
+        """End its request, denied at these limits, and wait."""
         self.is_asking = False
         self._called = trio.Event()
         if is_long or now >= self._keeps_until or not self.claims:
@@ -93,11 +93,11 @@ class Turn:
 
 
 @attrs.define(eq=False)
-class Turns:
-    """Those that wait, in the order in which they came.
+class RequestTurns:
+    """The waiters, in the order of their arrival.
 
     Example:
-        >>> turns = Turns()
+        >>> turns = RequestTurns()
         >>> first, second = turns.join({"a", "b"}, print), turns.join({"b", "c"}, print)
         >>> first.is_asking, second.is_asking
         (True, False)
@@ -108,57 +108,57 @@ class Turns:
         frozenset({'a'})
     """
 
-    _turns: dict[int, Turn] = attrs.field(factory=dict)
+    _turns: dict[int, RequestTurn] = attrs.field(factory=dict)
     _arrivals: Iterator[int] = attrs.field(factory=itertools.count)
 
     def __len__(self) -> int:
         return len(self._turns)
 
-    def join(self, keys: Iterable[str], told: Callable[[frozenset[str]], None]) -> Turn:
-        """Wait behind all that are there; it may ask at once if nobody is in its way.
+    def join(self, keys: Iterable[str], told: Callable[[frozenset[str]], None]) -> RequestTurn:
+        """Add a waiter behind all others; it may send a request at once if nothing is in its way.
 
         Args:
             keys: The limits that it needs.
-            told: Called synchronously, also in this step, with those of them that an earlier one waits
-                for, whenever these are what it waits for and are others than before.
+            told: Called synchronously, also in this step, with the limits that earlier waiters keep from it,
+                whenever these change.
         """
-        turn = Turn(next(self._arrivals), frozenset(keys), told)
+        turn = RequestTurn(next(self._arrivals), frozenset(keys), told)
         self._turns[turn.number] = turn
         self._call()
         return turn
 
-    def leave(self, turn: Turn) -> None:
-        """Wait no more, served or not."""
+    def leave(self, turn: RequestTurn) -> None:
+        """Remove a waiter, served or not."""
         del self._turns[turn.number]
         self._call()
 
-    def denied(self, turn: Turn, keys: Iterable[str], now: float, *, is_long: bool) -> None:
-        """It has asked in vain; if there was news of these limits meanwhile, it wants to ask again.
+    def denied(self, turn: RequestTurn, keys: Iterable[str], now: float, *, is_long: bool) -> None:
+        """Record a denial; if one of these limits got room meanwhile, the waiter retries.
 
         Args:
-            turn: It is asking.
+            turn: The waiter whose request was denied.
             keys: The limits that lack room; none means all that it needs.
-            now: The instant, in seconds on any clock that does not go back.
-            is_long: Whether it waits long: then it claims just these.
+            now: The instant, in seconds on any monotonic clock.
+            is_long: True for a long wait: then it claims only these limits.
         """
         short = frozenset(keys) & turn.keys or turn.keys
         turn.wants = turn.news is None or not turn.news.isdisjoint(short)
         turn.rest(short, now, is_long=is_long)
         self._call()
 
-    def unheard(self, turn: Turn) -> None:
-        """It asks, and nobody has answered yet."""
-        turn.is_unheard = True
+    def mark_unanswered(self, turn: RequestTurn) -> None:
+        """Record that a request is not answered yet."""
+        turn.is_unanswered = True
         self._call()
 
-    def want(self, turn: Turn) -> None:
-        """It wants to ask, and does as soon as it may."""
+    def want(self, turn: RequestTurn) -> None:
+        """Let a waiter send a request as soon as it may."""
         if not turn.is_asking:
             turn.wants = True
             self._call()
 
     def tell(self, keys: Iterable[str]) -> None:
-        """These limits may have room again, all of them if none is named: who lacks one wants to ask."""
+        """Report room of these limits, or of all without any: waiters that lack one of them retry."""
         keys = frozenset(keys)
         for turn in self._turns.values():
             if turn.is_asking:
@@ -173,13 +173,13 @@ class Turns:
     def _call(self) -> None:
         claimed: set[str] = set()
         waited_for: set[str] = set()
-        for turn in self._turns.values():  # by arrival
+        for turn in self._turns.values():  # in the order of their arrival
             if turn.wants and claimed.isdisjoint(turn.keys):
                 turn.call()
             elif turn.wants:
-                turn.stand_behind(turn.keys & waited_for)
+                turn.report_behind(turn.keys & waited_for)
             claimed |= turn.keys if turn.is_asking else turn.claims
             if not turn.is_asking:
                 waited_for |= turn.claims
-            elif turn.is_unheard:
+            elif turn.is_unanswered:
                 waited_for |= turn.keys

@@ -1,28 +1,29 @@
-# Apart from `limits.memory`: plain data, which knows nothing of Trio or of who keeps the limits.
-"""Who, of those that wait for shares of several limits, may start.
+# Apart from `limits.memory`: plain data, independent of Trio and of any backend.
+"""The order in which requests that wait for shares of several limits may start.
 
-**The problem.** One line for all would let a call of one provider wait for a limit of another. A line for
-each limit would let a small request overtake a large one for ever: whatever becomes free is taken before it
-is enough.
+**The problem.** One queue for all would let a call of one provider wait for a limit of another. A queue for
+each limit would let small requests overtake a large one for ever: whatever becomes free is taken before it is
+enough.
 
-**The rule.** Every waiter has an arrival number and needs so much of each of its keys. It may start when
+**The rule.** Every waiter has an arrival number and needs an amount of each of its keys. It may start when
 
 * there is room for it on all of its keys,
-* no earlier waiter needs just the same keys, and
-* after its start every earlier waiter would still find its room on every key that both need.
+* no earlier waiter needs exactly the same keys, and
+* after its start every earlier waiter would still have its room on every key that both need.
 
-The last is one inequality, `room - mine ≥ its`, for two demands: nothing is taken of a key that an earlier
-waiter is short of, and no earlier waiter is made short of one. Room is left for each of them, not for all
-together: else a hundred that wait for one full key would keep everybody from another, of which they could
-use but a little at a time.
+The last condition is one inequality, `room - mine ≥ its`, for two demands: nothing is taken of a key that an
+earlier waiter lacks, and no start makes an earlier waiter lack one. Room is reserved for each earlier waiter,
+not for all together: otherwise a hundred that wait for one full key would keep all others from another, of
+which they could use only a little at a time.
 
-A waiter that needs a paused key is parked: it keeps its number, and holds back nobody until the key opens.
+A waiter that needs a paused key is parked: it keeps its number, and holds back no other until the key is
+resumed.
 
-**What follows.** Who passes a waiter is never the reason why that waiter cannot start. So it starts at the
-latest when all that started before it came, or stood before it, have given back what they took: a stream of
-small requests does not starve a large one.
+**The consequence.** A waiter that overtakes another is never the reason why that one cannot start. So each
+starts at the latest when everything that started before it arrived, or was queued before it, has returned its
+shares: a stream of small requests does not starve a large one.
 
-Whoever keeps the limits is asked for the room of a key, and nothing else is known of it here.
+The room of keys is the only information about the limits that is used here.
 """
 
 import heapq
@@ -35,34 +36,34 @@ from typing import Generic, TypeAlias, TypeVar
 import attrs
 
 Room: TypeAlias = Callable[[str], float | None]
-"""How much of a key may be taken now; None while it is paused. Who knows of no bound says `math.inf`."""
+"""Returns how much of a key may be taken now; None while it is paused, `math.inf` without a bound."""
 
 
 @attrs.define(eq=False)
-class Waiter:
-    """One that waits."""
+class LimitWaiter:
+    """A request that waits."""
 
     needs: Mapping[str, int]
-    """How much of which keys, of each at least 1."""
+    """The amounts that it needs by key, each at least 1."""
     keys: frozenset[str] = attrs.field(init=False)
     number: int = attrs.field(init=False, default=-1)
-    """Of its arrival; see `Order.join`."""
+    """The number of its arrival; see `Order.join`."""
 
     @keys.default
     def _keys_of_needs(self) -> frozenset[str]:
         return frozenset(self.needs)
 
 
-W = TypeVar("W", bound=Waiter)
+W = TypeVar("W", bound=LimitWaiter)
 
 
 @attrs.define(eq=False)
-class Order(Generic[W]):
-    """Those that wait, in the order in which they came.
+class WaitingOrder(Generic[W]):
+    """The waiters, in the order of their arrival.
 
     Example:
-        >>> order, room = Order(), {"tokens": 50, "calls": 1}.__getitem__
-        >>> large = order.join(Waiter({"tokens": 90}))
+        >>> order, room = WaitingOrder(), {"tokens": 50, "calls": 1}.__getitem__
+        >>> large = order.join(LimitWaiter({"tokens": 90}))
         >>> order.obstacles({"tokens": 10}, room), order.obstacles({"calls": 1}, room)
         (('tokens',), ())
         >>> order.serve(room, print) == [(large, ("tokens",))]
@@ -70,45 +71,46 @@ class Order(Generic[W]):
     """
 
     _lines: dict[frozenset[str], OrderedDict[int, W]] = attrs.field(factory=dict)
-    """By key set: within one, only the first may start."""
+    """By set of keys: within one, only the first may start."""
     _arrivals: Iterator[int] = attrs.field(factory=itertools.count)
 
     def __len__(self) -> int:
         return sum(map(len, self._lines.values()))
 
     def __iter__(self) -> Iterator[W]:
-        """By arrival."""
+        """Iterate over the waiters in the order of their arrival."""
         waiters = (waiter for line in self._lines.values() for waiter in line.values())
         return iter(sorted(waiters, key=_number))
 
     def join(self, waiter: W) -> W:
-        """Wait behind all that are there."""
+        """Add a waiter behind all others."""
         waiter.number = next(self._arrivals)
         self._lines.setdefault(waiter.keys, OrderedDict())[waiter.number] = waiter
         return waiter
 
-    def leave(self, waiter: Waiter) -> None:
-        """Wait no more, served or not; nothing of it is left."""
+    def leave(self, waiter: LimitWaiter) -> None:
+        """Remove a waiter without trace, served or not."""
         line = self._lines[waiter.keys]
         del line[waiter.number]
         if not line:
             del self._lines[waiter.keys]
 
     def serve(self, room: Room, start: Callable[[W], None]) -> list[tuple[W, tuple[str, ...]]]:
-        """Let all start that may, by arrival.
+        """Start all waiters that may start, in the order of their arrival.
 
         Args:
-            room: What there is before.
+            room: The room before the call.
             start: Called with each; it has left the order, and takes what it needs.
 
         Returns:
-            Of every key set the first one that may not, with the keys that keep it, as `held_back` says them.
+            The first waiter of every set of keys that may not start, with the keys that hold it back; see
+            `held_back`.
         """
         rooms = _Rooms(room)
         held: list[tuple[W, tuple[str, ...]]] = []
         heads = [(head.number, head) for head in map(_head, self._lines.values())]
         heapq.heapify(heads)
-        # Once is enough: a start makes no room, and opens the way for those of its own keys alone.
+        # One pass is enough: a start makes no room, and opens the way only for waiters with the same keys.
         while heads:
             _, waiter = heapq.heappop(heads)
             if keys := self.held_back(waiter, rooms.__getitem__):
@@ -123,16 +125,16 @@ class Order(Generic[W]):
                 heapq.heappush(heads, (head.number, head))
         return held
 
-    def held_back(self, waiter: Waiter, room: Room) -> tuple[str, ...]:
-        """The keys that keep one from starting; none if it may.
+    def held_back(self, waiter: LimitWaiter, room: Room) -> tuple[str, ...]:
+        """Return the keys that hold back a waiter; none if it may start.
 
-        These are the paused ones; if there are none, those that lack room; if there are none, those on which
-        an earlier waiter would be passed.
+        These are the paused ones; without any, those that lack room; without any, those on which an earlier
+        waiter would be overtaken.
         """
         return self._obstacles(waiter.needs, waiter.keys, waiter.number, room)
 
     def obstacles(self, needs: Mapping[str, int], room: Room) -> tuple[str, ...]:
-        """The keys that keep one from starting who comes now, likewise; none if nobody is passed."""
+        """Return the keys that would hold back a request that arrives now; see `held_back`."""
         return self._obstacles(needs, frozenset(needs), math.inf, room)
 
     def _obstacles(
@@ -163,7 +165,7 @@ class Order(Generic[W]):
 
 
 class _Rooms(dict[str, float | None]):
-    """What there is of every key, asked for once."""
+    """The room of every key, read once."""
 
     def __init__(self, room: Room) -> None:
         super().__init__()
@@ -174,13 +176,13 @@ class _Rooms(dict[str, float | None]):
         return found
 
     def take(self, needs: Mapping[str, int]) -> None:
-        """So much of it is taken."""
+        """Reduce the room by these amounts."""
         for key, amount in needs.items():
             self[key] = (self[key] or 0) - amount
 
 
 def _passed(line: OrderedDict[int, W], number: float, left: Mapping[str, float]) -> tuple[str, ...]:
-    """On which keys a start that leaves so much would pass one of a line that came before it."""
+    """Return the keys on which a start that leaves `left` would overtake an earlier waiter of a queue."""
     for earlier in line.values():
         if earlier.number >= number:
             break
@@ -194,5 +196,5 @@ def _head(line: OrderedDict[int, W]) -> W:
     return next(iter(line.values()))
 
 
-def _number(waiter: Waiter) -> int:
+def _number(waiter: LimitWaiter) -> int:
     return waiter.number

@@ -1,8 +1,8 @@
-"""What is said of leases over HTTP: JSON of asks, decisions and settlements, read and written. Pure.
+"""The JSON messages about leases over HTTP: requests, decisions and settlements, read and written. Pure.
 
-What comes from a client is read strictly: an unknown field may be a misspelt one, and a limit that is not
-kept is worse than a refused request. What comes from a server is read leniently, since a newer one may say
-more; what cannot be understood at all is no answer, so nobody knows what became of the request.
+Requests are read strictly: an unknown field may be a misspelt one, and an ignored limit is worse than a
+rejected request. Answers are read leniently, since a newer server may send more; an answer that cannot be
+understood at all counts as none, so the outcome of its request is unknown.
 """
 
 import math
@@ -13,16 +13,16 @@ import attrs
 import orjson
 
 from trioeval.errors import Problem, SuiteError
-from trioeval.limits.denials import MOST_REQUIREMENTS
+from trioeval.limits.denials import MAX_REQUIREMENTS
 from trioeval.limits.json import DEFINITION, from_json, limit_data, snake
 from trioeval.limits.model import (
     LONGEST_NAME,
     MOST,
     Actual,
-    Ask,
     Decision,
     Denied,
     Granted,
+    LeaseRequest,
     Limit,
     LimitState,
     Requirement,
@@ -36,7 +36,7 @@ BATCH = 256
 """Most items of one request."""
 
 LONGEST_JOB = 1024
-"""Characters of the name of a job, which is for people."""
+"""Most characters of the name of a job, which is only for messages."""
 
 INVALID = "invalid_request"
 FAILED = "backend_error"
@@ -49,10 +49,10 @@ _TRANSIENT: frozenset[str] = frozenset(get_args(TransientReason))
 
 
 class MalformedError(ValueError):
-    """A request that cannot be read; a server answers it with status 400.
+    """A request that is invalid; a server answers it with status 400.
 
     Args:
-        problems: All that is wrong with it.
+        problems: All of its problems.
     """
 
     def __init__(self, problems: Sequence[Problem]) -> None:
@@ -64,7 +64,7 @@ class MalformedError(ValueError):
 
 
 @attrs.frozen
-class Paused:
+class PauseRequest:
     """A request to grant nothing of a limit for a while."""
 
     key: str
@@ -75,10 +75,10 @@ class Paused:
 
 
 def read_body(body: bytes) -> object:
-    """The JSON of a request.
+    """Return the JSON of a request.
 
     Raises:
-        MalformedError: It is none.
+        MalformedError: The body is not JSON.
     """
     try:
         return orjson.loads(body)
@@ -86,30 +86,30 @@ def read_body(body: bytes) -> object:
         raise MalformedError([Problem("$", f"the body is not JSON: {error}")]) from None
 
 
-def read_ask(data: object, at: str = "$") -> Ask:
-    """One request for a lease. Whether its amounts make sense is for whoever keeps the limits to say.
+def read_lease_request(data: object, at: str = "$") -> LeaseRequest:
+    """Read a request for a lease. The backend checks its amounts.
 
     Raises:
-        MalformedError: It has not the form of one.
+        MalformedError: It has another form.
 
     Example:
-        >>> read_ask({"lease_id": "a", "requirements": [{"key": "rpm", "amount": 1}]})
-        Ask(lease_id='a', job_id='', requirements=(Requirement(key='rpm', amount=1),))
+        >>> read_lease_request({"lease_id": "a", "requirements": [{"key": "rpm", "amount": 1}]})
+        LeaseRequest(lease_id='a', job_id='', requirements=(Requirement(key='rpm', amount=1),))
     """
     form = _Form(data, at, needed=("lease_id", "requirements"), others=("job_id",))
     lease_id, job_id = form.text("lease_id"), form.text("job_id", most=LONGEST_JOB)
     parts = form.items("requirements", ("key", "amount"))
-    form.bound("requirements", len(parts), MOST_REQUIREMENTS)
+    form.bound("requirements", len(parts), MAX_REQUIREMENTS)
     requirements = tuple(Requirement(part.text("key"), part.whole("amount")) for part in parts)
     form.check(*parts)
-    return Ask(lease_id, job_id, requirements)
+    return LeaseRequest(lease_id, job_id, requirements)
 
 
 def read_settlement(data: object, at: str = "$") -> Settlement:
-    """The end of one lease.
+    """Read the end of a lease.
 
     Raises:
-        MalformedError: It has not the form of one.
+        MalformedError: It has another form.
 
     Example:
         >>> read_settlement({"lease_id": "a", "actuals": [{"key": "tpm", "actual_amount": 7}]})
@@ -118,17 +118,17 @@ def read_settlement(data: object, at: str = "$") -> Settlement:
     form = _Form(data, at, needed=("lease_id",), others=("job_id", "actuals"))
     lease_id, job_id = form.text("lease_id"), form.text("job_id", most=LONGEST_JOB)
     parts = form.items("actuals", ("key", "actual_amount")) if "actuals" in form.fields else []
-    form.bound("actuals", len(parts), MOST_REQUIREMENTS)
+    form.bound("actuals", len(parts), MAX_REQUIREMENTS)
     actuals = tuple(Actual(part.text("key"), part.amount("actual_amount")) for part in parts)
     form.check(*parts)
     return Settlement(lease_id, job_id, actuals)
 
 
 def read_batch(data: object, read: Callable[[object, str], T]) -> list[T | MalformedError]:
-    """The items of a batch; in the place of one that cannot be read, what is wrong with it.
+    """Read the items of a batch; an invalid item gives its error instead.
 
     Raises:
-        MalformedError: There is no list of 1 to 256 items.
+        MalformedError: The batch is not a list of 1 to 256 items.
     """
     form = _Form(data, "$", needed=("requests",))
     items = form.listed("requests")
@@ -146,10 +146,10 @@ def read_batch(data: object, read: Callable[[object, str], T]) -> list[T | Malfo
 
 
 def read_extended(data: object) -> list[str]:
-    """The leases that are to be extended: of `lease_id` the one, of `lease_ids` 1 to 256.
+    """Read the leases to extend: one in `lease_id`, or 1 to 256 in `lease_ids`.
 
     Raises:
-        MalformedError: It says neither, or both.
+        MalformedError: It has neither, or both.
     """
     if isinstance(data, dict) and "lease_ids" in data:
         form = _Form(data, "$", needed=("lease_ids",))
@@ -168,23 +168,23 @@ def read_extended(data: object) -> list[str]:
     return [lease_id]
 
 
-def read_pause(data: object) -> Paused:
-    """Which limit is to be paused, and for how many seconds.
+def read_pause(data: object) -> PauseRequest:
+    """Read the limit to pause, and for how many seconds.
 
     Raises:
-        MalformedError: It has not that form.
+        MalformedError: It has another form.
     """
     form = _Form(data, "$", needed=("key", "seconds"))
     key, seconds = form.text("key"), form.number("seconds")
     form.check()
-    return Paused(key, seconds)
+    return PauseRequest(key, seconds)
 
 
 # --- answers, as a server writes them ------------------------------------------------------------
 
 
 def decision_json(decision: Decision | MalformedError) -> Json:
-    """What a client reads of a decision.
+    """Return the JSON of a decision.
 
     Example:
         >>> decision_json(Denied("no_capacity", terminal=False, retry_after=0.25, keys=("rpm",)))[
@@ -211,12 +211,12 @@ def decision_json(decision: Decision | MalformedError) -> Json:
 
 
 def error_json(error: str, message: str = "") -> Json:
-    """What a client reads of a request that was not carried out."""
+    """Return the JSON of a request that was not carried out."""
     return {"error": error, "message": message} if message else {"error": error}
 
 
 def milliseconds(seconds: float) -> int:
-    """A wait for the wire, never shorter than it is; what has no end is very long.
+    """Return a wait for the wire, rounded up; an infinite one becomes very long.
 
     Example:
         >>> milliseconds(0.1), milliseconds(0.0101), milliseconds(float("inf")) > 10**12
@@ -230,8 +230,8 @@ def milliseconds(seconds: float) -> int:
 # --- requests, as a client writes them -----------------------------------------------------------
 
 
-def ask_json(ask: Ask) -> Json:
-    """What `read_ask` reads."""
+def lease_request_json(ask: LeaseRequest) -> Json:
+    """Return the JSON that `read_lease_request` reads."""
     return {
         "lease_id": ask.lease_id,
         "job_id": ask.job_id[:LONGEST_JOB],
@@ -240,7 +240,7 @@ def ask_json(ask: Ask) -> Json:
 
 
 def settlement_json(settlement: Settlement) -> Json:
-    """What `read_settlement` reads."""
+    """Return the JSON that `read_settlement` reads."""
     return {
         "lease_id": settlement.lease_id,
         "job_id": settlement.job_id[:LONGEST_JOB],
@@ -249,7 +249,7 @@ def settlement_json(settlement: Settlement) -> Json:
 
 
 def to_body(data: object) -> bytes:
-    """JSON as it is sent."""
+    """Encode JSON as it is sent."""
     return orjson.dumps(data)
 
 
@@ -257,7 +257,7 @@ def to_body(data: object) -> bytes:
 
 
 def read_decision(data: object) -> Decision:
-    """What a server decided; `Unknown` for what does not say it.
+    """Read a server's decision; `Unknown` for an answer without one.
 
     Example:
         >>> read_decision({"granted": True, "reserved_at": 2.5})
@@ -284,14 +284,14 @@ def read_decision(data: object) -> Decision:
         case {"error": str() as error}:
             return Unknown(message or error)
         case _:
-            return Unknown(f"the server's answer is not understood: {_seen(data)}")
+            return Unknown(f"invalid answer from the server: {_seen(data)}")
 
 
 # --- fields ---------------------------------------------------------------------------------------
 
 
 class _Form:
-    """An object of a request, whose mistakes are collected."""
+    """An object of a request, whose problems are collected."""
 
     def __init__(
         self, data: object, at: str, *, needed: Sequence[str], others: Sequence[str] = ()
@@ -306,13 +306,15 @@ class _Form:
         known = (*needed, *others)
         for name in data:
             if name not in known:
-                self._wrong(f".{name}", f"is not known here; known are {', '.join(known)}")
+                self._wrong(
+                    f".{name}", f"is not a known field; known fields are {', '.join(known)}"
+                )
         for name in needed:
             if name not in data:
                 self._wrong(f".{name}", "is required")
 
     def check(self, *parts: "_Form") -> None:
-        """Refuse the request if anything was wrong with it, or with its parts."""
+        """Raise if the request, or one of its parts, has problems."""
         problems = [*self.problems, *(one for part in parts for one in part.problems)]
         if problems:
             raise MalformedError(problems)
@@ -380,16 +382,17 @@ def _seen(value: object) -> str:
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
 
 
-# What is said of limits over HTTP, in snake_case: definitions and states, written and read back. Pure.
+# The JSON messages about limits over HTTP, in snake_case: definitions and states, written and read back.
+# Pure.
 #
-# Definitions that a client sends are checked where those of files are, in `limits.json`.
+# Definitions that a client sends are checked in `limits.json`, like those of files.
 
 
 _DEFINED = frozenset(map(snake, DEFINITION))
 
 
 def limit_json(limit: Limit) -> Json:
-    """The definition of a limit, as a client sends it.
+    """Return the definition of a limit, as a client sends it.
 
     Example:
         >>> limit_json(Limit(key="rpm", kind="rolling", capacity=60, window=60))
@@ -399,7 +402,7 @@ def limit_json(limit: Limit) -> Json:
 
 
 def state_json(state: LimitState) -> Json:
-    """A limit and how it stands, as a server tells it; an instant or a capacity that is not is left out."""
+    """Return the state of a limit, as a server sends it; without instants and capacities that are None."""
     told: Json = {
         **limit_json(state.limit),
         "overage": None if state.limit.kind == "concurrency" else state.limit.overage,
@@ -416,9 +419,9 @@ def state_json(state: LimitState) -> Json:
 
 
 def read_state(data: object) -> LimitState | None:
-    """How a limit stands, as a server told it; None for what does not say it.
+    """Read the state of a limit that a server sent; None if it is invalid.
 
-    What is not known of it is passed over, since a newer server may say more.
+    Unknown fields are ignored, since a newer server may send more.
     """
     if not isinstance(data, dict):
         return None

@@ -1,4 +1,4 @@
-"""Loads a suite from files or from plain data, and places what is wrong with it."""
+"""Loading of a suite from files or plain data, and the positions of its mistakes."""
 
 import functools
 import os
@@ -19,25 +19,25 @@ from trioeval.errors import Problem, SuiteError
 from trioeval.grading import KINDS, Kinds
 from trioeval.loading.structure import respelled, structure_suite
 from trioeval.loading.tasks import in_every_task
-from trioeval.suite.limit_form import quota_oddities
+from trioeval.suite.limit_form import limit_warnings
 from trioeval.suite.model import UNREADABLE, Suite
 from trioeval.suite.sources.prompts import means_file
 from trioeval.suite.test_form import with_own_types
 from trioeval.suite.tests import with_transformed_vars
 
-# What a command line puts in place of parts of a suite file, on plain data, before it is structured.
+# Parts of a suite file that the command line replaces, in plain data, before it is structured.
 
 
 _SEPARATORS = ":/"
-"""What stands before the end of an id that is a name of its own: `mini` names `openai:mini`."""
+"""Separators before the end of an id that is a name itself: `mini` names `openai:mini`."""
 
 
 def apply_given(document: Any, given: Mapping[str, Any]) -> Any:
-    """A document with other parts; all of its own parts stay where nothing is given.
+    """Return a document with some top-level keys replaced; all others stay.
 
     Args:
-        document: As it was read.
-        given: Top-level keys. Of `providers`, names: see `chosen_providers`.
+        document: The data as it was read.
+        given: Top-level keys. Under `providers`, names: see `chosen_providers`.
 
     Example:
         >>> apply_given({"targets": ["echo", "a:b"], "prompts": ["x"]}, {"providers": ["b"]})
@@ -54,14 +54,14 @@ def apply_given(document: Any, given: Mapping[str, Any]) -> Any:
 
 
 def chosen_providers(entries: Sequence[Any], names: Sequence[str]) -> list[Any]:
-    """The providers of a suite that some names mean, in the order of the names.
+    """Return the providers of a suite that some names refer to, in the order of the names.
 
-    A name means every entry with that label or id, else every entry whose id ends in it; a name that means
-    none of them is the id of a provider that the suite does not have.
+    A name refers to every entry with that label or id, else to every entry whose id ends in it; a name that
+    matches none is the id of a further provider.
 
     Args:
-        entries: Of a suite file, in any of their forms.
-        names: As a user gives them.
+        entries: Providers of a suite file, in any notation.
+        names: Names given by the user.
 
     Example:
         >>> entries = ["openai:chat:gpt-4.1-mini", {"id": "echo", "label": "back"}]
@@ -81,7 +81,7 @@ def _ends(known: str, name: str) -> bool:
 
 
 def _names(entry: Any) -> Iterator[str]:
-    """Label and id of an entry; none where it is not in one of the forms."""
+    """Yield the label and id of an entry; none if its notation is invalid."""
     match entry:
         case str():
             yield entry
@@ -97,15 +97,15 @@ def _names(entry: Any) -> Iterator[str]:
 
 
 _OF_FILES = ("python:", "replay:", "local:embedding:")
-"""What ids of providers begin with that name a file or a folder."""
+"""Prefixes of the ids of providers that name a file or a folder."""
 
 
 def folders_of(given: Mapping[str, Any], directory: Path) -> tuple[Path, ...]:
-    """The folders of the files that are given. Whoever named them may read there.
+    """Return the folders of the files that are given. The user who named them permits reading there.
 
     Args:
         given: See `apply_given`.
-        directory: What paths in the ids of providers are relative to.
+        directory: The base of paths in the ids of providers.
 
     Example:
         >>> given = {
@@ -126,22 +126,22 @@ def folders_of(given: Mapping[str, Any], directory: Path) -> tuple[Path, ...]:
     return tuple(dict.fromkeys(file.parent for file in files if file.is_absolute()))
 
 
-# What paths in a suite file mean where the file is laid over one of another folder.
+# Anchoring of paths in a suite file that is combined with one of another folder.
 #
-# Every path is relative to the folder of the file in which it stands. Once several files are one suite, that
-# can no longer be seen, so the paths of all but the first file's folder are anchored before.
+# Every path is relative to the folder of the file that contains it. This folder is unknown after several
+# files have been combined, so the paths of all files outside of the first file's folder are anchored before.
 
 
 _PROGRAMS = (FILE, "python:", "replay:")
-"""What ids of providers begin with that name a file."""
+"""Prefixes of the ids of providers that name a file."""
 
 
 Reader: TypeAlias = Callable[[Any, Path], Any]
-"""From a value of a file in a folder to the value with its paths anchored."""
+"""Anchors the paths in a value of a file in a folder."""
 
 
 def with_own_paths(document: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """A suite file, or a task of one, with its paths anchored in its folder.
+    """Return a suite file, or a task of one, with its paths anchored in its folder.
 
     Example:
         >>> with_own_paths({"tests": "t.csv", "tags": {"a": "file://x"}}, Path("/s"))
@@ -165,7 +165,7 @@ def _marked(value: Any, folder: Path) -> Any:
 
 
 def _members(readers: Mapping[str, Reader], *, others: Reader, alone: Reader) -> Reader:
-    """A reader of an object by its keys in camelCase, or of a list of such; `alone` reads anything else."""
+    """Return a reader of objects by their keys in camelCase, and of lists of them; `alone` reads the rest."""
 
     def read(value: Any, folder: Path) -> Any:
         match value:
@@ -183,7 +183,7 @@ def _members(readers: Mapping[str, Reader], *, others: Reader, alone: Reader) ->
 
 
 def _deep(text: Reader) -> Reader:
-    """A reader of all texts in a value, however deep."""
+    """Return a reader of all texts in a value, at any depth."""
 
     def read(value: Any, folder: Path) -> Any:
         return members(value, folder)
@@ -193,9 +193,9 @@ def _deep(text: Reader) -> Reader:
 
 
 _paths = _deep(_path)
-"""Paths, alone, in a list or in an object."""
+"""Anchors paths: a single one, or those in a list or an object."""
 _anywhere = _deep(_marked)
-"""A value with the files named in it that say so themselves."""
+"""Anchors the files in a value that are marked as such by `file://`."""
 
 
 def _prompts(value: Any, folder: Path) -> Any:
@@ -225,7 +225,7 @@ def _providers(value: Any, folder: Path) -> Any:
 
 
 def _provider(entry: Any, folder: Path) -> Any:
-    """A provider whose label, if it has none, is the id that it was given."""
+    """Return a provider; if it has no label, its id as written becomes its label."""
     match entry:
         case str() if entry.startswith(_PROGRAMS) and not entry.endswith(
             (".json", ".yaml", ".yml")
@@ -251,7 +251,7 @@ def _tasks(value: Any, folder: Path) -> Any:
 
 
 def _variables(value: Any, folder: Path) -> Any:
-    """Variables, or the files that they are in."""
+    """Anchor the files that variables name, or the files that contain the variables."""
     return (_anywhere if isinstance(value, dict) else _paths)(value, folder)
 
 
@@ -272,12 +272,12 @@ _READERS: Mapping[str, Reader] = {
     "commandLineOptions": _members(
         dict.fromkeys(("envFile", "envPath"), _paths), others=_as_it_is, alone=_as_it_is
     ),
-    "quota": _members({"limitsFile": _paths}, others=_as_it_is, alone=_as_it_is),
-    # Files of seeds are named without `file://`.
+    "limits": _members({"limitsFile": _paths}, others=_as_it_is, alone=_as_it_is),
+    # The files of datasets are named without `file://`.
     "columns": _members({"file": _paths, "provider": _provider}, others=_anywhere, alone=_anywhere),
     "tasks": _tasks,
 }
-"""By the keys of a file and of a task."""
+"""Readers by the keys of a file and of a task."""
 
 
 def load_suite(
@@ -292,28 +292,28 @@ def load_suite(
     allow_env: Collection[str] = (),
     plans: bool = False,
 ) -> Suite:
-    """Load a suite from a file, or from several that are laid over each other.
+    """Load a suite from a file, or from several files that are merged.
 
-    Reads every file that it names; code that it names runs only where it makes tests or variables of them.
+    Reads every file that it names; of the code that it names, runs only code that creates tests or variables.
 
     Args:
         path: A `.json`, `.yaml`, `.yml` or `.toml` file. Relative paths in it are relative to its folder.
-        more: Other suite files, whose prompts, providers and tests are added; else what is later wins.
-        environ: What `{{env.NAME}}` and switches are looked up in; the process environment if None.
-        allow_outside: Whether the suite may read files outside of its folder.
-        allow_empty: Whether a list or a file of tests may have none.
-        given: Keys of a suite that stand in place of the files', as `apply_given` has it. Its paths are
-            absolute, and the folders of its files may be read.
-        kinds: The assertion types that there are.
-        trusted: Whether it may run code, see the environment and use keys as it likes. One that is not
-            trusted is refused with everything that only a trusted suite may have.
-        allow_env: Variables of the environment that templates of an untrusted suite may see.
-        plans: Whether nothing of it is to be run: what its code would make is listed in `unknown`.
+        more: Further suite files, whose prompts, providers and tests are added; other keys are overridden.
+        environ: The environment for `{{env.NAME}}` and switches; the process environment if None.
+        allow_outside: The suite may read files outside of its folder.
+        allow_empty: A list or a file of tests may be empty.
+        given: Top-level keys that replace those of the files, see `apply_given`. Their paths are absolute,
+            and the folders of their files may be read.
+        kinds: The known assertion types.
+        trusted: The suite may run code, see the environment and use keys. An untrusted suite is refused if it
+            contains anything that only a trusted suite may have.
+        allow_env: Environment variables that templates of an untrusted suite may see.
+        plans: Run no code of the suite: what it would create is listed in `unknown`.
 
     Raises:
-        SuiteError: Everything that is wrong with the files, with file, line and column, in their order; if
-            nothing is, everything that is wrong with variables that code makes.
-        UsageError: `allow_env` for a trusted suite, or `allow_outside` for another.
+        SuiteError: All mistakes of the files, with file, line and column, in order; if there are none, all
+            mistakes of variables that code returns.
+        UsageError: `allow_env` for a trusted suite, or `allow_outside` for an untrusted one.
     """
     trust = trust_of(trusted=trusted, allow_env=allow_env, allow_outside=allow_outside, plans=plans)
     files = [Path(path), *map(Path, more)]
@@ -341,7 +341,7 @@ def load_suite(
     loading = _Loading(document.data, around, {} if given is None else given, document.files)
 
     def placed(mistake: Mistake) -> Mistake:
-        # What a command line says stands in no file.
+        # Values of the command line have no position in a file.
         return mistake if {*mistake.at[:1]} & loading.given.keys() else document.placed(mistake)
 
     def place(problem: Problem) -> Problem:
@@ -377,22 +377,22 @@ def parse_suite(
     allow_env: Collection[str] = (),
     plans: bool = False,
 ) -> Suite:
-    """A suite from data of the shape of a suite file.
+    """Create a suite from data with the structure of a suite file.
 
     Args:
-        document: What `json.load` would give. Templates like `{{env.NAME}}` stay for when rows run.
-        directory: What relative paths are relative to; the working directory if None.
-        environ: What switches are looked up in; the process environment if None.
-        allow_outside: Whether the suite may read files outside of `directory`.
-        allow_empty: Whether a list or a file of tests may have none.
+        document: The data, as `json.load` returns it. Templates like `{{env.NAME}}` are rendered in the run.
+        directory: The base of relative paths; the working directory if None.
+        environ: The environment for switches; the process environment if None.
+        allow_outside: The suite may read files outside of `directory`.
+        allow_empty: A list or a file of tests may be empty.
         given: As for `load_suite`.
-        kinds: The assertion types that there are.
-        trusted: As for `load_suite`, and so the others.
-        allow_env: Variables that it may see.
-        plans: Whether nothing of it is to be run.
+        kinds: The known assertion types.
+        trusted: As for `load_suite`.
+        allow_env: Environment variables that templates of an untrusted suite may see.
+        plans: Run no code of the suite.
 
     Raises:
-        SuiteError: Everything that is wrong with it, as for `load_suite`.
+        SuiteError: All of its mistakes, as for `load_suite`.
         UsageError: As for `load_suite`.
 
     Example:
@@ -444,14 +444,14 @@ def _with_origins(suite: Suite, place: Callable[[Problem], Problem]) -> Suite:
 
 
 def place_problems(problems: Iterable[Problem], suite: Suite) -> Sequence[Problem]:
-    """The places of problems that were found after loading, such as those of a provider's config."""
+    """Return problems that were found after loading, such as those of a provider's config, with positions."""
     if suite.place is None:
         return list(problems)
     return _sorted(dict.fromkeys(map(suite.place, problems)), suite.files)
 
 
 class _Loading:
-    """A suite while it is loaded from plain data, and what turns up meanwhile."""
+    """The state of a suite while it is loaded from plain data."""
 
     def __init__(
         self, document: Any, around: Around, given: Mapping[str, Any], files: Iterable[Path] = ()
@@ -479,10 +479,10 @@ class _Loading:
         return tuple(self._files)
 
     def suite(self, *, whole: bool = True, with_variables: bool = True) -> Suite:
-        """The suite, whose tests, in every task, have the variables that code makes, if it may run.
+        """Structure the suite; its tests get the variables that code returns, if it may run.
 
         Raises:
-            MistakenError: Everything that is wrong with the data; or with the code, or with what it makes.
+            MistakenError: All mistakes of the data, or else of the code and of what it returns.
         """
         suite = structure_suite(apply_given(self.document, self.given), self.around, whole=whole)
         if not with_variables:
@@ -499,12 +499,12 @@ class _Loading:
         return suite
 
     def warnings_of(self, suite: Suite) -> Iterator[Mistake]:
-        """What is odd about the suite."""
+        """Yield the warnings about the suite."""
         yield from self._warnings
-        yield from quota_oddities(suite)
+        yield from limit_warnings(suite)
 
     def finished(self, suite: Suite, warnings: Iterable[Mistake]) -> Suite:
-        """The suite with what its files are read against, and with what is odd about it."""
+        """Return the suite with its context, files and warnings."""
         around = self.around
         roots = around.roots if len(around.roots) > 1 else ()
         suite = in_every_task(
@@ -527,14 +527,14 @@ class _Loading:
         )
 
     def _own_env(self, trust: Trust) -> dict[str, str]:
-        """The variables that the suite gives itself; problems in them are reported elsewhere."""
+        """Return the variables that the suite itself defines; mistakes in them are reported elsewhere."""
         own = self.document.get("env") if isinstance(self.document, dict) else None
         if not isinstance(own, dict):
             return {}
         texts = {name: value for name, value in own.items() if isinstance(value, str)}
         kept = trust.without_insecure(texts)
         for name in (one for one in texts if one not in kept):
-            message = "is ignored: an untrusted suite does not say which servers are believed"
+            message = "is ignored: an untrusted suite must not change which servers are trusted"
             self._warnings.append(Mistake(message, at=("env", name), key=True))
         return kept
 
@@ -546,13 +546,13 @@ def _problem(mistake: Mistake) -> Problem:
 
 
 def _shown(file: Path) -> str:
-    """A file as one would name it from the working directory."""
+    """Return the path of a file as seen from the working directory."""
     here = Path.cwd()
     return str(file.relative_to(here) if file.is_relative_to(here) else file)
 
 
 def _sorted(problems: Iterable[Problem], files: Iterable[Path]) -> Sequence[Problem]:
-    """Problems by file, each in the order of its lines; other files in the order in which they turn up."""
+    """Return problems by file, each in the order of its lines; other files in order of appearance."""
     found = list(problems)
     named = [os.path.abspath(problem.file) if problem.file else "" for problem in found]  # noqa: PTH100 - without links, and with no `..`
     order = {name: place for place, name in enumerate(dict.fromkeys([*map(str, files), *named]))}

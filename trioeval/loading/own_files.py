@@ -1,4 +1,4 @@
-"""The paths that a loaded suite names for the command that runs it: its results, its files of variables."""
+"""The paths that a loaded suite names for the command that runs it: result files and environment files."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,17 +10,17 @@ from trioeval.suite.model import Suite
 
 
 def place_of(suite: Suite, named: str, key: str) -> Path:
-    """The path that a loaded suite names, with its links followed.
+    """Return the path that a loaded suite names, with its links resolved.
 
-    It was allowed when the suite was loaded, and is judged again: what is opened is what is allowed now.
+    It was allowed when the suite was loaded, and is checked again: the file system may have changed since.
 
     Args:
-        suite: Whose folders it may lead into.
-        named: As it is written there.
-        key: Where it is written.
+        suite: The suite; the path may lead into its folders.
+        named: The path as it is written in the suite.
+        key: The key that contains it.
 
     Raises:
-        UsageError: It leads elsewhere now.
+        UsageError: It now leads outside.
     """
     try:
         return _around(suite).place(named)
@@ -29,15 +29,15 @@ def place_of(suite: Suite, named: str, key: str) -> Path:
 
 
 def read_own_env_files(suite: Suite) -> Mapping[str, str]:
-    """The variables of the files that a suite names itself; later files win.
+    """Return the variables of the environment files that a suite names itself; later files win.
 
     Raises:
-        UsageError: One of them cannot be read, has lines that say nothing, or sets a variable that names a
-            file outside of the suite's folder.
+        UsageError: A file cannot be read, has invalid lines, or sets a variable that names a file outside of
+            the suite's folder.
     """
-    said, found = suite.command_line_options, dict[str, str]()
-    named = [("envFile", name) for name in said.env_file]
-    named += (("envPath", name) for name in said.env_path)
+    options, found = suite.command_line_options, dict[str, str]()
+    named = [("envFile", name) for name in options.env_file]
+    named += (("envPath", name) for name in options.env_path)
     if not named:
         return found
     from trioeval.documents.environment import read_env_file  # noqa: PLC0415 - its parser is rarely needed

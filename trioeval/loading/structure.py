@@ -1,11 +1,12 @@
-"""From plain data to a `Suite`, strictly, with everything that is wrong with the data reported at once.
+"""From plain data to a `Suite`, strictly, with all mistakes of the data reported at once.
 
-Nothing is converted and nothing is ignored: `"5"` is not a number, `true` is not 1, a key that is not
-known is a mistake. Each model has a hook made by cattrs; what is written in several ways (a provider as
-text or object, `targets` for `providers`) is brought into one form before it, and what is written in
-another file is read.
+Nothing is converted and nothing is ignored: `"5"` is not a number, `true` is not 1, an unknown key is a
+mistake. Each model has a hook made by cattrs; a part with several notations (a provider as text or object,
+`targets` for `providers`) is converted to one form first, and parts that are in other files are read.
 """
 
+import itertools
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -35,17 +36,17 @@ from trioeval.question_eval.form import QUESTION_PROMPT, question_suite
 from trioeval.suite.expand import means_prompt, refers_to
 from trioeval.suite.form import (
     DEFINITIONS,
+    IGNORED_KEYS,
+    IGNORED_OPTIONS,
+    IGNORED_SILENTLY,
     NOT_YET_IN_LANES,
-    UNTOLD,
-    WITHOUT_MEANING,
-    WITHOUT_MEANING_IN_OPTIONS,
     prompts_hook,
     provider_hook,
     provider_settings,
     providers_hook,
     templates_of,
 )
-from trioeval.suite.limit_form import known_limits, quota_hook, quota_keys_hook
+from trioeval.suite.limit_form import known_limits, limit_keys_hook, limits_hook
 from trioeval.suite.model import (
     UNREADABLE,
     BudgetSettings,
@@ -53,9 +54,9 @@ from trioeval.suite.model import (
     DerivedMetric,
     EvaluateOptions,
     LaneSettings,
+    LimitsSettings,
     Prompt,
     ProviderEntry,
-    QuotaSettings,
     RunLimits,
     Suite,
     Task,
@@ -63,6 +64,7 @@ from trioeval.suite.model import (
     TestOptions,
 )
 from trioeval.suite.rows_of_task import suite_of_rows
+from trioeval.suite.sizes import is_number_list
 from trioeval.suite.test_form import (
     assertion_hook,
     default_test_hook,
@@ -74,26 +76,28 @@ from trioeval.suite.test_form import (
     test_hook,
     tests_hook,
 )
+from trioeval.suite.tests import remarkable_places
 from trioeval.templates import Templates
+from trioeval.templates.values import text_of
 
-# Names that one part of a suite gives and another part uses: lanes, prompts and providers.
+# References between parts of a suite: to lanes, prompts and providers.
 
 
 def check_references(
     document: Mapping[str, Any], prompts: Sequence[Prompt] | None
 ) -> Iterator[Mistake]:
-    """Providers and tests that name a lane, a prompt or a provider which there is not.
+    """Yield mistakes for providers and tests that name an unknown lane, prompt or provider.
 
-    Works on plain data, so that a mistake elsewhere in the file hides nothing. What is not of the right
-    shape is passed over: that is said elsewhere.
+    Works on plain data, so that mistakes elsewhere in the file do not hide others. Parts with the wrong
+    structure are skipped: their mistakes are reported elsewhere.
     """
     providers = tuple(_providers(document.get("providers")))
     for at, entry in providers:
         yield from (
             mistake.below(*at) for mistake in _lane_mistakes(entry, document.get("lanes", {}))
         )
-    if document.get("quota") is None:
-        yield from _quota_mistakes(providers, document.get("lanes"))
+    if document.get("limits") is None:
+        yield from _limits_mistakes(providers, document.get("lanes"))
     if prompts is not None:
         for at, entry in (*providers, *_tests(document)):
             yield from (mistake.below(*at) for mistake in _prompt_mistakes(entry, prompts))
@@ -108,36 +112,36 @@ def check_references(
 def unknown_limits(
     document: Mapping[str, Any], suite: Suite, limits: Collection[str]
 ) -> Iterator[Mistake]:
-    """Warnings of lanes that count against limits which there are not: all of their calls will fail."""
-    told: set[str] = set()
+    """Yield warnings about lanes that count against unknown limits: all of their calls will fail."""
+    reported: set[str] = set()
     for at, lane in _lanes(tuple(_providers(document.get("providers"))), document.get("lanes")):
-        for position, one in enumerate(lane["quota"]):
+        for position, one in enumerate(lane["limits"]):
             key = one if isinstance(one, str) else one["key"]
             if key not in limits:
-                told.add(key)
+                reported.add(key)
                 below = () if isinstance(one, str) else ("key",)
-                yield _unknown_limit(key, limits, (*at, "quota", position, *below))
-    # Providers may stand in files of their own.
+                yield _unknown_limit(key, limits, (*at, "limits", position, *below))
+    # Providers may be in separate files.
     own = [entry.lane for entry in suite.providers]
     for settings in (*own, *suite.lanes.values()):
-        for used in settings.quota if isinstance(settings, LaneSettings) else ():
-            if used.key not in limits and used.key not in told:
+        for used in settings.limits if isinstance(settings, LaneSettings) else ():
+            if used.key not in limits and used.key not in reported:
                 yield _unknown_limit(used.key, limits, ("providers",))
 
 
 def _unknown_limit(key: str, limits: Collection[str], at: DocumentPath) -> Mistake:
-    message = f"there is no limit {quote(key)}: all calls of the lane will fail"
+    message = f"unknown limit {quote(key)}: all calls of the lane will fail"
     return Mistake(message, nearest(key, limits), at=at)
 
 
 def _all_known(found: Sequence[tuple[DocumentPath, Mapping[str, Any]]], providers: Any) -> bool:
-    """Whether the providers of a document are these: a file brings more of them."""
+    """Return whether these are all providers of a document: a file may contain more."""
     in_files = any(str(entry.get("id")).startswith(FILE) for _, entry in found)
     return isinstance(providers, list) and len(found) == len(providers) and not in_files
 
 
 def _tests(document: Mapping[str, Any]) -> Iterator[tuple[DocumentPath, dict[str, Any]]]:
-    """The tests that stand in the document, wherever they do."""
+    """Yield the tests that are written in the document itself, with their paths."""
     tests = document.get("tests")
     places: list[tuple[DocumentPath, Any]] = [(("defaultTest",), document.get("defaultTest"))]
     places += [
@@ -162,11 +166,11 @@ def _providers(providers: Any) -> Iterator[tuple[DocumentPath, dict[str, Any]]]:
 def _lane_mistakes(entry: Mapping[str, Any], lanes: Any) -> Iterator[Mistake]:
     match entry:
         case {"lane": str(name)} if isinstance(lanes, dict) and name not in lanes:
-            message = f"there is no lane {quote(name)} in $.lanes"
+            message = f"unknown lane {quote(name)}: it is not in $.lanes"
             yield Mistake(message, nearest(name, lanes), at=("lane",))
         case {"lane": str(), "delay": _}:
-            message = "the delay of a lane with a name stands in $.lanes"
-            yield Mistake(message, "write it there", at=("delay",), key=True)
+            message = "the delay of a named lane belongs in $.lanes"
+            yield Mistake(message, "move it there", at=("delay",), key=True)
         case {"lane": {"delay": _}, "delay": _}:
             message = "the delay is given twice, here and in the lane"
             yield Mistake(message, "write one of them", at=("delay",), key=True)
@@ -174,24 +178,24 @@ def _lane_mistakes(entry: Mapping[str, Any], lanes: Any) -> Iterator[Mistake]:
             pass
 
 
-def _quota_mistakes(
+def _limits_mistakes(
     providers: Iterable[tuple[DocumentPath, Mapping[str, Any]]], lanes: Any
 ) -> Iterator[Mistake]:
-    """Lanes that count against limits which nobody keeps."""
+    """Yield mistakes for lanes that count against limits in a suite without `limits`."""
     for at, _ in _lanes(providers, lanes):
-        hint = 'write "quota" at the top of the file: it says who keeps them'
-        yield Mistake("there is no $.quota", hint, at=(*at, "quota"), key=True)
+        hint = 'write "limits" at the top of the file: it defines the limits'
+        yield Mistake("$.limits is missing", hint, at=(*at, "limits"), key=True)
 
 
 def _lanes(
     providers: Iterable[tuple[DocumentPath, Mapping[str, Any]]], lanes: Any
 ) -> Iterator[tuple[DocumentPath, Mapping[str, Any]]]:
-    """The lanes that count against limits."""
+    """Yield the lanes that count against limits, with their paths."""
     entries = [((*at, "lane"), entry.get("lane")) for at, entry in providers]
     if isinstance(lanes, dict):
         entries += [(("lanes", name), lane) for name, lane in lanes.items()]
     for at, lane in entries:
-        if isinstance(lane, dict) and lane.get("quota"):
+        if isinstance(lane, dict) and lane.get("limits"):
             yield at, lane
 
 
@@ -204,7 +208,7 @@ def _prompt_mistakes(entry: Mapping[str, Any], prompts: Sequence[Prompt]) -> Ite
             raw = {prompt.raw for prompt in prompts}
             given = {name for prompt in prompts for name in (prompt.label, prompt.given_id) if name}
             named = given - raw
-            message = f"there is no prompt {quote(reference)}"
+            message = f"unknown prompt {quote(reference)}"
             hint = nearest(reference, named) if named else "no prompt has a label or an id"
             yield Mistake(message, hint, at=("prompts", position))
 
@@ -213,16 +217,19 @@ def _provider_mistakes(entry: Mapping[str, Any], names: Collection[str]) -> Iter
     references = entry.get("providers")
     for position, reference in enumerate(references if isinstance(references, list) else ()):
         if isinstance(reference, str) and not any(refers_to(reference, name) for name in names):
-            message = f"there is no provider {quote(reference)}"
+            message = f"unknown provider {quote(reference)}"
             yield Mistake(message, nearest(reference, names), at=("providers", position))
 
 
 _EVERYTHING = "{{prompt}}"
-"""The prompt of a suite that names none."""
+"""The prompt of a suite that has none."""
 _EARLIER_RESULTS = ("filter_errors_only", "filter_failing", "filter_failing_only")
 """Options that name a result file."""
+_PRINTED = re.compile(r"\{\{-?\s*([A-Za-z_]\w*)\s*-?\}\}")
+_EXAMINED = 1000  # tests that are examined for lists of numbers
+_SHOWN = 20  # characters of a list in a message
 _HOW_IT_RUNS = ("serialize", "registerScope")
-"""Options that may stand at the top of a file as well."""
+"""Options that may also be at the top of a file."""
 
 
 def structure_suite(
@@ -234,18 +241,18 @@ def structure_suite(
     may_be_alone: bool = False,
     of_agents: bool = False,
 ) -> Suite:
-    """The suite that plain data of the shape of a suite file stands for.
+    """Return the suite that plain data with the structure of a suite file defines.
 
     Args:
         document: JSON data.
-        around: What the files that it names are read against.
-        whole: Whether that is all; otherwise nothing is said of what may stand in the rest.
-        prompts: Those that it has, whoever gets which, in place of its own.
-        may_be_alone: Whether it needs no providers.
-        of_agents: Whether it is a task of type `agent`.
+        around: The context of the files that it names.
+        whole: The data is complete; otherwise names may be defined in the rest.
+        prompts: Prompts in place of its own, for all providers.
+        may_be_alone: It needs no providers.
+        of_agents: It is a task of type `agent`.
 
     Raises:
-        MistakenError: Everything that is wrong with it.
+        MistakenError: All of its mistakes.
     """
     if not isinstance(document, dict):
         raise MistakenError(Mistake(f"a suite must be an object, got {kind(document)}"))
@@ -262,41 +269,70 @@ def structure_suite(
         if prompts is None:
             own_prompts = read_prompts(known["prompts"], None)
     known["prompts"] = (own_prompts or ()) if prompts is None else prompts
-    if whole and not has_tasks:  # what tasks have from the top is looked at in them
+    if whole and not has_tasks:  # parts that tasks inherit from the top are checked in them
         mistakes += check_references(known, own_prompts)
     suite = UNREADABLE
-    of_agents = of_agents or has_tasks  # what tasks cannot have from the top, they tell
+    of_agents = (
+        of_agents or has_tasks
+    )  # parts at the top that a task cannot have are reported by the task
     with mistakes.below():
         converter = make_converter(around, templates_of(around, filters), of_agents=of_agents)
         suite = converter.structure(known, Suite)
     if mistakes:
         if known["providers"] is document.get("targets") or "providers" not in document:
             mistakes = Mistakes(map(respelled, mistakes))
-        # A task tells what is wrong at the top as well.
+        # Mistakes at the top are reported by each task as well.
         raise MistakenError(*dict.fromkeys(_moved_back(mistake, document) for mistake in mistakes))
     if not has_tasks:
         _warn_of_limits(known, suite, around)
+        _warn_of_number_lists(suite, around)
     return _completed(suite, around)
 
 
 def _warn_of_limits(known: dict[str, Any], suite: Suite, around: Around) -> None:
-    """Tell of limits that lanes name and nobody keeps."""
-    if suite.quota is None or suite.quota.backend != "memory":
+    """Warn of unknown limits that lanes name."""
+    if suite.limits is None or suite.limits.backend != "memory":
         return
-    if (limits := known_limits(suite.quota)) is not None:
+    if (limits := known_limits(suite.limits)) is not None:
         for warning in unknown_limits(known, suite, limits):
             around.warn(warning)
+
+
+def _warn_of_number_lists(suite: Suite, around: Around) -> None:
+    """Warn of lists of numbers that a prompt prints whole: unlike lists of texts they do not expand."""
+    printed = {name for prompt in suite.prompts for name in _PRINTED.findall(prompt.raw)}
+    default = suite.default_test or Test()
+    if not printed or default.options.disable_var_expansion:
+        return
+    tests: list[tuple[DocumentPath, Test]] = [(("defaultTest",), default)]
+    places = itertools.islice(remarkable_places(suite.tests), _EXAMINED)
+    tests += ((("tests", place), suite.tests[place]) for place in places)
+    for at, test in tests:
+        if test.options.disable_var_expansion or test.is_data:
+            continue
+        for name in sorted(name for name in printed if is_number_list(test.vars.get(name))):
+            printed.remove(name)
+            shown = text_of(test.vars[name])
+            shown = shown if len(shown) <= _SHOWN else f"{shown[: _SHOWN - 1]}…"
+            message = (
+                f"the list of numbers {quote(name)} stays one value, and is printed as {shown}"
+            )
+            hint = (
+                'quote its members for one test each: ["1", "2", "3"]; '
+                "with options.disableVarExpansion this is not reported"
+            )
+            around.warn(Mistake(message, hint, at=(*at, "vars", name)))
 
 
 def make_converter(
     around: Around, templates: Templates | None = None, *, of_agents: bool = False
 ) -> cattrs.Converter:
-    """The converter whose `structure(document, Suite)` is the meaning of a suite file.
+    """Return the converter whose `structure(document, Suite)` defines the meaning of a suite file.
 
     Args:
-        around: What files are read against.
-        templates: Tell what is wrong with the templates in tests; None to find that out as rows run.
-        of_agents: Whether tests may be cases, and agents may be judged.
+        around: The context of files.
+        templates: Checks the syntax of templates in tests; None leaves that to the run.
+        of_agents: Tests may be cases, and agents may be judged.
     """
     converter = strict_converter()
     workspace: Hook | None = None
@@ -308,14 +344,14 @@ def make_converter(
             return value
         return converter.structure(value, LaneSettings)
 
-    # A hook looks up those of its fields when it is made: what is inside comes first.
+    # A hook looks up those of its fields when it is created: inner types come first.
     register = converter.register_structure_hook
-    lane = {"quota": quota_keys_hook(converter)}
+    lane = {"limits": limit_keys_hook(converter)}
     register(
         LaneSettings,
         object_hook(converter, LaneSettings, not_yet=NOT_YET_IN_LANES, hooks=lane),
     )
-    register(QuotaSettings, quota_hook(converter, around))
+    register(LimitsSettings, limits_hook(converter, around))
     register(LaneSettings | str | None, lane_or_name)
     register(BudgetSettings, object_hook(converter, BudgetSettings))
     register(EvaluateOptions, run_options_hook(converter, around))
@@ -343,7 +379,7 @@ def make_converter(
                 "extensions": code_texts(around),
                 "nunjucks_filters": filters_hook(converter, around),
                 "assertion_types": own_types_hook(around),
-                "tasks": lambda tasks, _wanted: tasks,  # read already
+                "tasks": lambda tasks, _wanted: tasks,  # already read
             },
         ),
     )
@@ -351,7 +387,7 @@ def make_converter(
 
 
 def converter_of(suite: Suite, around: Around) -> cattrs.Converter:
-    """The converter for parts that code adds to a suite, or changes, after it was loaded."""
+    """Return the converter for parts that code adds to a suite, or changes, after it was loaded."""
     return make_converter(around, of_agents=isinstance(suite.settings, AgentSettings))
 
 
@@ -369,16 +405,16 @@ def _flags_hook(converter: cattrs.Converter, around: Around) -> Hook:
 def _top(
     document: dict[str, Any], around: Around, *, needs_providers: bool
 ) -> tuple[dict[str, Any], Mistakes]:
-    """The top of a file in its plain form, and what is wrong with it as a whole."""
+    """Return the top level of a file in its plain form, and its mistakes."""
     mistakes = Mistakes()
     known = {
         key: part
         for key, part in document.items()
-        if not (part is None or key in (*WITHOUT_MEANING, *DEFINITIONS) or key.startswith("x-"))
+        if not (part is None or key in (*IGNORED_KEYS, *DEFINITIONS) or key.startswith("x-"))
     }
     for key in document:
-        if key in WITHOUT_MEANING and key not in UNTOLD:
-            around.warn(Mistake(f"{key} has no meaning here", at=(key,), key=True))
+        if key in IGNORED_KEYS and key not in IGNORED_SILENTLY:
+            around.warn(Mistake(f"{key} has no effect here", at=(key,), key=True))
     if "targets" in known:
         if "providers" in known:
             message = "providers and targets are the same key: write one of them"
@@ -390,12 +426,12 @@ def _top(
         return known, mistakes
     if not known.get("providers"):
         at = ("providers",) if {"providers", "targets"} & document.keys() else ()
-        missing = Mistake("there are no providers", 'for example "providers": ["echo"]', at=at)
+        missing = Mistake("the suite has no providers", 'for example "providers": ["echo"]', at=at)
         mistakes += [missing] if needs_providers else []
         known["providers"] = []
     if known.setdefault("prompts", [_EVERYTHING]) == []:
         hint = f"leave the key out for the one prompt {_EVERYTHING}"
-        mistakes.append(Mistake("there are no prompts", hint, at=("prompts",)))
+        mistakes.append(Mistake("the suite has no prompts", hint, at=("prompts",)))
     if known.get("scenarios") is not None:
         known.setdefault("tests", [])
     mistakes += _move_options(known)
@@ -403,16 +439,16 @@ def _top(
 
 
 def _missing_tests(known: Mapping[str, Any], around: Around, *, elsewhere: bool) -> list[Mistake]:
-    """The mistake of an empty list of tests, unless it is checked elsewhere.
+    """Return the mistake of an empty list of tests, unless it is checked elsewhere.
 
-    With scenarios it is no mistake: they are all that runs then.
+    With scenarios it is valid: only they run then.
     """
     is_allowed = elsewhere or around.allow_empty or "scenarios" in known
     return [no_tests().below("tests")] if known.get("tests") == [] and not is_allowed else []
 
 
 def _take_tasks(known: dict[str, Any], around: Around) -> list[Mistake]:
-    """Read the tasks of a file; what is left is a suite without rows of its own."""
+    """Read the tasks of a file; the remaining keys are those of a suite without rows."""
     tasks: tuple[Task, ...] = ()
     mistakes = Mistakes()
     with mistakes.below():
@@ -424,7 +460,7 @@ def _take_tasks(known: dict[str, Any], around: Around) -> list[Mistake]:
 
 
 def _structured_task(document: TaskDocument, around: Around) -> tuple[Suite, Sequence[Mistake]]:
-    """The suite of a task, and what is wrong with it."""
+    """Return the suite of a task, and its mistakes."""
     warn = around.warn
     around = attrs.evolve(around, warn=lambda warning: warn(document.placed(warning)))
     data = document.data
@@ -460,19 +496,19 @@ def _structured_task(document: TaskDocument, around: Around) -> tuple[Suite, Seq
 
 
 def _leave_out_options(known: dict[str, Any], around: Around) -> None:
-    """Leave out options without meaning, and tell of them."""
+    """Remove options without effect, with a warning."""
     options = known.get("evaluateOptions")
     if not isinstance(options, dict):
         return
-    ignored = [key for key in options if camel(key) in WITHOUT_MEANING_IN_OPTIONS]
+    ignored = [key for key in options if camel(key) in IGNORED_OPTIONS]
     for key in ignored:
         at = ("evaluateOptions", key)
-        around.warn(Mistake(f"{key} has no meaning here", at=at, key=True))
+        around.warn(Mistake(f"{key} has no effect here", at=at, key=True))
     known["evaluateOptions"] = {key: part for key, part in options.items() if key not in ignored}
 
 
 def _move_options(known: dict[str, Any]) -> list[Mistake]:
-    """Bring options that stand at the top to where the others are."""
+    """Move options at the top of the file to `evaluateOptions`."""
     mistakes = Mistakes()
     for name in _HOW_IT_RUNS:
         if name not in known:
@@ -488,7 +524,7 @@ def _move_options(known: dict[str, Any]) -> list[Mistake]:
 
 
 def _moved_back(mistake: Mistake, document: dict[str, Any]) -> Mistake:
-    """The same mistake where the option stands, if that is the top."""
+    """Return a mistake in such an option with its path at the top of the file."""
     match mistake.at:
         case ("evaluateOptions", str(name), *rest) if (
             name in _HOW_IT_RUNS and name in document and mistake.file is None
@@ -499,7 +535,7 @@ def _moved_back(mistake: Mistake, document: dict[str, Any]) -> Mistake:
 
 
 def _completed(suite: Suite, around: Around) -> Suite:
-    """The suite with a default test that says what holds for all tests, over which a test's own win."""
+    """Return the suite with a default test that contains suite-wide values, which a test overrides."""
     default = suite.default_test or Test()
     found = attrs.evolve(default, metadata={**suite.metadata, **default.metadata})
     if around.switch("DISABLE_VAR_EXPANSION"):
@@ -509,7 +545,7 @@ def _completed(suite: Suite, around: Around) -> Suite:
 
 
 def respelled(mistake: Mistake) -> Mistake:
-    """The same mistake in a file that says `targets` for `providers`."""
+    """Return a mistake with its path in a file that uses `targets` for `providers`."""
     match mistake.at:
         case ("providers", *rest) if mistake.file is None:
             return attrs.evolve(mistake, at=("targets", *rest))

@@ -1,7 +1,7 @@
-"""The entries of `tasks`: each is a suite of its own, which has from the top what it does not say.
+"""The entries of `tasks`: each is a suite that inherits from the top of the file what it does not set itself.
 
-A task is made into a whole document first, and then read as any other suite. What is wrong at the top is told
-once, however many tasks have it from there.
+A task is made into a whole document first, and then read as any other suite. A mistake at the top is reported
+once, even if several tasks inherit it.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -17,7 +17,7 @@ from trioeval.agent.model import AgentSettings
 from trioeval.columns.form import SETTINGS as COLUMN_SETTINGS
 from trioeval.columns.model import ColumnsSettings, folder_of
 from trioeval.columns.types import written_columns
-from trioeval.documents.mistakes import Mistake, MistakenError, kind, nearest
+from trioeval.documents.mistakes import FEW_KEYS, Mistake, MistakenError, kind, nearest
 from trioeval.documents.paths import DocumentPath, show_path
 from trioeval.documents.structure import camel, fields_by_key
 from trioeval.grading import quote
@@ -30,10 +30,9 @@ from trioeval.suite.model import UNREADABLE, PromptEvalSettings, Suite, Task
 from trioeval.suite.rows_of_task import ROW_NAMES, tasks_named, unknown_columns
 from trioeval.templates import Templates
 
-# One entry of `tasks` as a whole suite document: what it says, and what it has from the top.
+# One entry of `tasks` as a whole suite document: its own keys, and those inherited from the top.
 #
-# Of every part of that document it is known where it stands in the file, so a mistake is told where it was
-# made.
+# The source of every part of that document is recorded, so a mistake is reported at its origin.
 
 
 PROMPT_EVAL = PromptEvalSettings.type
@@ -44,7 +43,7 @@ _TYPES = (PROMPT_EVAL, QUESTION_EVAL, COLUMNS, AGENT)
 _WHEN_FAILED = "onFailedDependency"
 _OWN = ("id", "type", "dependsOn", _WHEN_FAILED)
 _OF_ALL = ("description", "evaluateOptions", "providers")
-"""What tasks of all types may say of the keys of a suite."""
+"""Keys of a suite that tasks of all types may have."""
 _OF_A_SUITE = (
     "defaultTest",
     "description",
@@ -59,11 +58,11 @@ _ELSEWHERE = {
     **dict.fromkeys(
         fields_by_key(Suite).keys() - {*_OF_A_SUITE, "tasks"}, "write it at the top of the file"
     ),
-    **dict.fromkeys(("agent", "model"), "say who is asked by providers"),
+    **dict.fromkeys(("agent", "model"), "name the model under providers"),
 }
-"""Where what no task has is to be written."""
+"""Where to write keys that no task has."""
 _OF_THE_TOP_ONLY = ("budget", "maxEvalTimeMs", "maxRows", "maxTotalConcurrency")
-"""Options that hold for the whole run."""
+"""Options that apply to the whole run."""
 _NOT_INHERITED = ("description", "outputPath", "tasks", *OF_TASKS_ONLY)
 _SETTINGS: Mapping[str, Collection[str]] = {
     PROMPT_EVAL: (),
@@ -71,36 +70,36 @@ _SETTINGS: Mapping[str, Collection[str]] = {
     COLUMNS: COLUMN_SETTINGS,
     AGENT: AGENT_SETTINGS,
 }
-"""Keys that are no keys of a suite, by the type of the task."""
+"""Keys that are not keys of a suite, by the type of the task."""
 _KEYS: Mapping[str, Collection[str]] = {
     PROMPT_EVAL: _OF_A_SUITE,
     QUESTION_EVAL: (*_OF_ALL, *QUESTION_SETTINGS),
     COLUMNS: (*_OF_ALL, *COLUMN_SETTINGS),
     AGENT: (*(key for key in _OF_A_SUITE if key != "scenarios"), *AGENT_SETTINGS),
 }
-"""All keys but those of `_OWN`."""
+"""All keys except those of `_OWN`."""
 
 
 @attrs.frozen
 class TaskDocument:
-    """A task as a whole suite file would say it."""
+    """A task as a whole suite document."""
 
     place: int
-    """Its position in the list."""
+    """Its index in the list."""
     id: str
     depends_on: Mapping[str, DocumentPath]
-    """The tasks that come first, and where in the entry it says so."""
+    """The tasks that it depends on, each with the path in the entry that names it."""
     type: str | None
-    """None of a type that cannot be read."""
+    """None if the type is invalid."""
     when_failed: FailedDependency = "skip"
     data: Mapping[str, Any] = attrs.field(factory=dict)
     settings: Mapping[str, Any] = attrs.field(factory=dict)
-    """What it says under keys that only its type has, in the spelling of the file."""
+    """The keys that only its type has, in the spelling of the file."""
     sources: Mapping[DocumentPath, DocumentPath] = attrs.field(factory=dict)
-    """Where parts of `data` stand in the file; all others stand in the entry, at the same path."""
+    """The paths in the file of parts of `data`; all others are in the entry, at the same path."""
 
     def placed(self, mistake: Mistake) -> Mistake:
-        """A mistake of `data`, where it was made."""
+        """Return a mistake of `data` with the path of its origin."""
         if mistake.file is not None:
             return mistake
         for depth in range(len(mistake.at), 0, -1):
@@ -112,7 +111,7 @@ class TaskDocument:
 def document_of(
     place: int, entry: Any, top: Mapping[str, Any]
 ) -> tuple[TaskDocument | None, list[Mistake]]:
-    """The document of one entry, None if it is no object; and what is wrong with it."""
+    """Return the document of one entry, None if it is not an object; and its mistakes."""
     if not isinstance(entry, dict):
         return None, [Mistake(f"must be an object, got {kind(entry)}")]
     said, mistakes = _spelled_out(entry)
@@ -137,7 +136,7 @@ def document_of(
         mistakes.append(Mistake(message, at=(_WHEN_FAILED,)))
         when_failed = "skip"
     if any(mistake.at == ("type",) for mistake in mistakes):
-        # The keys of another type would all be said to be wrong.
+        # Keys of another type would all be reported as unknown.
         mistakes = [mistake for mistake in mistakes if mistake.at in _OWN_PLACES]
         return TaskDocument(place, name, waits_for, None), mistakes
     named: str = said.get("type", PROMPT_EVAL)
@@ -172,7 +171,7 @@ _OWN_PLACES = tuple((key,) for key in _OWN)
 
 
 def _spelled_out(entry: Mapping[str, Any]) -> tuple[dict[str, Any], list[Mistake]]:
-    """The keys of an entry in camelCase, and those that are none."""
+    """Return the keys of an entry in camelCase, and mistakes for unknown ones."""
     said: dict[str, Any] = {}
     spelled: dict[str, str] = {}
     mistakes: list[Mistake] = []
@@ -183,11 +182,11 @@ def _spelled_out(entry: Mapping[str, Any]) -> tuple[dict[str, Any], list[Mistake
         name = key if key in known else camel(key)
         other = next((one for one, keys in _KEYS.items() if name in keys), None)
         if name not in known and other is not None:
-            message = f"{key} belongs to tasks of type {other}"
+            message = f"{key} is a key of tasks of type {other}"
             mistakes.append(Mistake(message, "leave it out", at=(key,), key=True))
         elif name not in known:
             meant = INSTEAD.get(name) if named == AGENT else None
-            hint = meant or _ELSEWHERE.get(name) or nearest(key, known)
+            hint = meant or _ELSEWHERE.get(name) or nearest(key, known, most=FEW_KEYS)
             mistakes.append(Mistake(f'"{key}" is not a key here', hint, at=(key,), key=True))
         elif name in spelled:
             message = f"{spelled[name]} and {key} are the same key: write one of them"
@@ -198,7 +197,7 @@ def _spelled_out(entry: Mapping[str, Any]) -> tuple[dict[str, Any], list[Mistake
 
 
 def _settings_of(entry: Mapping[str, Any], keys: Collection[str]) -> dict[str, Any]:
-    """What an entry says under keys of its type; of one that stands in both spellings, the first."""
+    """Return the keys of its type that an entry has; of a key in both spellings, the first."""
     found: dict[str, tuple[str, Any]] = {}
     for key, part in entry.items():
         if camel(key) in keys and part is not None:
@@ -212,7 +211,7 @@ def _type_mistakes(said: Mapping[str, Any]) -> Iterator[Mistake]:
         yield Mistake('"type" is missing', f'write "type": "{PROMPT_EVAL}"')
     elif found not in _TYPES:
         hint = nearest(found, _TYPES) if isinstance(found, str) else f"write {PROMPT_EVAL}"
-        yield Mistake(f"{kind(found)} is not a type of tasks", hint, at=("type",))
+        yield Mistake(f"{kind(found)} is not a type of task", hint, at=("type",))
 
 
 def _inherit_options(
@@ -220,16 +219,16 @@ def _inherit_options(
     inherited: Mapping[str, Any],
     sources: dict[DocumentPath, DocumentPath],
 ) -> Iterator[Mistake]:
-    """Options of the task over those of the top, key by key."""
+    """Merge the options of the task over those of the top, key by key."""
     said, above = own.get("evaluateOptions"), inherited.get("evaluateOptions")
     if not isinstance(said, dict):
         return
     spelled = {camel(key): key for key in said}
     for name in _OF_THE_TOP_ONLY:
         if name in spelled:
-            hint = "write it in $.evaluateOptions: it holds for all tasks together"
+            hint = "move it to $.evaluateOptions: it applies to all tasks together"
             at = ("evaluateOptions", spelled[name])
-            yield Mistake(f"{spelled[name]} belongs to the top", hint, at=at, key=True)
+            yield Mistake(f"{spelled[name]} cannot be set in a task", hint, at=at, key=True)
     if isinstance(above, dict):
         more = {key: part for key, part in above.items() if camel(key) not in spelled}
         own["evaluateOptions"] = {**more, **said}
@@ -241,7 +240,7 @@ def _inherit_providers(
     inherited: Mapping[str, Any],
     sources: dict[DocumentPath, DocumentPath],
 ) -> Iterator[Mistake]:
-    """Providers that the task names are those of the top."""
+    """Replace providers that the task names by those of the top."""
     said = own.get("providers")
     said = [said] if isinstance(said, str) else said
     if not isinstance(said, list):
@@ -262,11 +261,11 @@ def _inherit_providers(
             sources["providers", position] = ("providers", places[0])
 
 
-_INTO_TASK = "write it into one of the tasks"
+_INTO_TASK = "move it to one of the tasks"
 
 
 def in_every_task(suite: Suite, change: Callable[[Suite], Suite]) -> Suite:
-    """A suite that is changed itself, and in each of its tasks."""
+    """Apply a change to a suite and to the suite of each of its tasks."""
     tasks = tuple(attrs.evolve(task, suite=change(task.suite)) for task in suite.tasks)
     return change(attrs.evolve(suite, tasks=tasks) if tasks else suite)
 
@@ -275,13 +274,13 @@ def read_tasks(
     top: Mapping[str, Any],
     structure: Callable[[TaskDocument], tuple[Suite, Sequence[Mistake]]],
 ) -> tuple[Task, ...]:
-    """The tasks of a suite.
+    """Read the tasks of a suite.
 
     Raises:
-        MistakenError: Everything that is wrong with them.
+        MistakenError: All of their mistakes.
     """
     mistakes = [
-        Mistake(f"{key} stands beside $.tasks", _INTO_TASK, at=(key,), key=True)
+        Mistake(f"{key} and $.tasks exclude each other", _INTO_TASK, at=(key,), key=True)
         for key in OF_TASKS_ONLY
         if key in top
     ]
@@ -290,14 +289,14 @@ def read_tasks(
         message = f"must be a list of tasks, got {kind(entries)}"
         raise MistakenError(*mistakes, Mistake(message, at=("tasks",)))
     if not entries:
-        raise MistakenError(*mistakes, Mistake("there are no tasks", at=("tasks",)))
+        raise MistakenError(*mistakes, Mistake("the list of tasks is empty", at=("tasks",)))
     documents: list[TaskDocument] = []
     for place, entry in enumerate(entries):
         found, wrong = document_of(place, entry, top)
         documents += [found] if found else []
         mistakes += (mistake.below("tasks", place) for mistake in wrong)
     mistakes += _graph_mistakes(documents)
-    # Where one cannot be read, there is a task without anything.
+    # An unreadable task is represented by an empty one.
     tasks = [Task(id="", suite=UNREADABLE) for _ in entries]
     for document in documents:
         if document.type is None:
@@ -312,19 +311,19 @@ def read_tasks(
         )
     mistakes += _link_mistakes(documents, tasks, entries)
     if mistakes:
-        # What several tasks have from the top is told once.
+        # Mistakes that several tasks inherit from the top are reported once.
         raise MistakenError(*dict.fromkeys(mistakes))
     return tuple(tasks)
 
 
 def _graph_mistakes(documents: Sequence[TaskDocument]) -> Iterator[Mistake]:
-    """Ids that are given twice, and dependencies that cannot hold."""
+    """Yield mistakes for duplicate ids, and for dependencies that are invalid."""
     places: dict[str, int] = {}
     for document in documents:
         if document.id in places:
             where = show_path(("tasks", places[document.id]))
             yield Mistake(
-                f"{where} has the id {quote(document.id)} as well",
+                f"duplicate id {quote(document.id)}: {where} has it as well",
                 at=("tasks", document.place, "id"),
             )
         places.setdefault(document.id, document.place)
@@ -336,7 +335,7 @@ def _graph_mistakes(documents: Sequence[TaskDocument]) -> Iterator[Mistake]:
                 yield Mistake("a task cannot depend on itself", at=at)
             elif name not in places:
                 others = places.keys() - {document.id}
-                yield Mistake(f"there is no task {quote(name)}", nearest(name, others), at=at)
+                yield Mistake(f"unknown task {quote(name)}", nearest(name, others), at=at)
             else:
                 graph[document.id].append(name)
     depends = {document.id: document.depends_on for document in reversed(documents)}
@@ -348,7 +347,7 @@ def _cycles(
     places: Mapping[str, int],
     depends: Mapping[str, Mapping[str, DocumentPath]],
 ) -> Iterator[Mistake]:
-    """Tasks that wait for each other, one mistake a cycle; the cycles are taken out of the graph."""
+    """Yield a mistake for each cycle of tasks; the cycles are removed from the graph."""
     while True:
         try:
             TopologicalSorter(graph).prepare()
@@ -356,7 +355,7 @@ def _cycles(
             waits = list(reversed(error.args[1]))
             yield Mistake(
                 f"tasks wait for each other: {' → '.join(waits)}",
-                "each of them waits for the next; leave one dependency out",
+                "each of them waits for the next; remove one dependency",
                 at=("tasks", places[waits[0]], *_without_place(depends[waits[0]][waits[1]])),
             )
             graph[waits[0]].remove(waits[1])
@@ -365,14 +364,14 @@ def _cycles(
 
 
 def _without_place(at: DocumentPath) -> DocumentPath:
-    """The whole list of dependencies for one of them."""
+    """Return the path of the whole list of dependencies for a path in it."""
     return at[:1] if at[0] == "dependsOn" else at
 
 
 def _link_mistakes(
     documents: Sequence[TaskDocument], tasks: Sequence[Task], entries: Sequence[Any]
 ) -> Iterator[Mistake]:
-    """Rows that tasks take from others and that have no such columns, and folders of several datasets."""
+    """Yield mistakes for unknown columns of rows of other tasks, and for folders of several datasets."""
     left = {document.id: _left(document, tasks[document.place].suite) for document in documents}
     templates = Templates()
     folders: dict[Path, int] = {}
@@ -385,7 +384,7 @@ def _link_mistakes(
             continue
         said = settings.output_dir is not None
         if not said and (Path(document.id).name != document.id or "\\" in document.id):
-            message = f"{quote(document.id)} cannot be the name of a folder"
+            message = f"{quote(document.id)} is not a valid name of a folder"
             hint = 'give the task another id, or write "outputDir"'
             yield Mistake(message, hint, at=("tasks", place, "id"))
             continue
@@ -393,13 +392,13 @@ def _link_mistakes(
         first = folders.setdefault(folder.resolve(), place)
         if first != place:
             where = show_path(("tasks", first))
-            message = f"{where} has the folder {folder} as well"
+            message = f"{where} uses the folder {folder} as well"
             at = ("tasks", place, *(("outputDir",) if said else ()))
             yield Mistake(message, "each dataset needs its own", at=at)
 
 
 def _left(document: TaskDocument, suite: Suite) -> Collection[str] | None:
-    """The columns of the rows that a task leaves; None if they are not known."""
+    """Return the columns of the rows of a task; None if they are unknown."""
     if isinstance(suite.settings, ColumnsSettings):
         return written_columns(suite.settings)
     return None if document.type in (None, COLUMNS) else ROW_NAMES

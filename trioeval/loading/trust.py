@@ -1,5 +1,5 @@
 # Apart from `loading.structure`: together they exceed 600 lines.
-"""Keys that are read against the folder and the trust of a suite: paths, hooks, filters, variables, sizes."""
+"""Hooks for keys that depend on the folder and the trust of a suite: paths, code, variables, sizes."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,7 +15,7 @@ from trioeval.suite.model import MOST_ROWS, EvaluateOptions
 
 
 def place_hook(around: Around) -> Hook:
-    """One path, which must stay in the folder of the suite."""
+    """Return the hook for one path, which must stay in the folder of the suite."""
 
     def hook(value: Any, _wanted: Any) -> str:
         if not isinstance(value, str):
@@ -27,7 +27,7 @@ def place_hook(around: Around) -> Hook:
 
 
 def places_hook(around: Around) -> Hook:
-    """A path or a list of them, which must stay in the folder of the suite."""
+    """Return the hook for a path or a list of paths, which must stay in the folder of the suite."""
 
     def hook(value: Any, wanted: Any) -> tuple[str, ...]:
         texts = one_or_more(value, wanted)
@@ -41,7 +41,7 @@ def places_hook(around: Around) -> Hook:
 
 
 def variables_hook(around: Around) -> Hook:
-    """Environment variables; those that name a file which a run opens are paths of the suite."""
+    """Return the hook for environment variables; those that name a file that a run opens are paths."""
 
     def hook(value: Any, wanted: Any) -> dict[str, str]:
         variables = scalar_texts(value, wanted)
@@ -52,7 +52,7 @@ def variables_hook(around: Around) -> Hook:
 
 
 def code_texts(around: Around) -> Hook:
-    """For texts that name functions, alone or in a list."""
+    """Return the hook for texts that name functions, alone or in a list."""
 
     def hook(value: Any, wanted: Any) -> tuple[str, ...]:
         texts = one_or_more(value, wanted)
@@ -63,7 +63,7 @@ def code_texts(around: Around) -> Hook:
 
 
 def filters_hook(converter: cattrs.Converter, around: Around) -> Hook:
-    """For filters of templates, by their names."""
+    """Return the hook for filters of templates, by their names."""
     structure = converter.get_structure_hook(Mapping[str, str])
 
     def hook(value: Any, _wanted: Any) -> Mapping[str, str]:
@@ -75,7 +75,7 @@ def filters_hook(converter: cattrs.Converter, around: Around) -> Hook:
 
 
 def env_files_hook(around: Around) -> Hook:
-    """For files with variables of the environment, which only the user may name for an untrusted suite."""
+    """Return the hook for environment files; those of an untrusted suite only the user may name."""
     read = places_hook(around)
 
     def hook(value: Any, wanted: Any) -> tuple[str, ...]:
@@ -90,15 +90,15 @@ def env_files_hook(around: Around) -> Hook:
 
 
 def run_options_hook(converter: cattrs.Converter, around: Around) -> Hook:
-    """For how a suite is run; one that is not trusted may lower the bound of its rows, and not raise it."""
+    """Return the hook for options of a run; an untrusted suite may lower the row limit, not raise it."""
     read = object_hook(converter, EvaluateOptions)
 
     def hook(value: Any, wanted: Any) -> EvaluateOptions:
         options: EvaluateOptions = read(value, wanted)
         if around.trust.trusted or 0 < options.max_rows <= MOST_ROWS:
             return options
-        message = f"is ignored: an untrusted suite may not have more than {MOST_ROWS:,} rows"
-        hint = "if you mean it, say it with --max-rows (max_rows= in Python)"
+        message = f"is ignored: an untrusted suite may have at most {MOST_ROWS:,} rows"
+        hint = "to allow more, pass --max-rows (max_rows= in Python)"
         around.warn(Mistake(message, hint, at=("evaluateOptions", "maxRows"), key=True))
         return attrs.evolve(options, max_rows=MOST_ROWS)
 

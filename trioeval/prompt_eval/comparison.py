@@ -1,10 +1,10 @@
-# Apart from `run.open_task`: it belongs to this package, which the other only uses.
-"""A prompt evaluation whose tests compare the outputs of their columns with each other.
+# Separate from `run.open_task`: this module belongs to this package, which the other only uses.
+"""A prompt evaluation whose tests compare the outputs of their columns.
 
-The steps are those of `PromptEval`, which knows nothing of this; behind each group of them comes a job that
-compares. The rows of a group are held back until that job is over, so that a row is told of once, with
-everything that is known of it. A row that lost is a row that failed; where nobody could compare, the rows
-of the group have no verdict, and keep their replies.
+The steps are those of `PromptEval`, which is unaware of comparisons; each group of steps is followed by a job
+that compares. The rows of a group are held back until that job has ended, so that each row is reported once,
+complete. A row that loses a comparison fails; if the comparison fails with an error, the rows of the group
+have no verdict, and keep their replies.
 """
 
 import functools
@@ -38,48 +38,49 @@ from trioeval.kernel import Calls, Done, Failed, Job, Outcome, Plan, TimedOut
 from trioeval.prompt_eval.task import PromptEval
 from trioeval.sequences import LazySequence
 from trioeval.suite.expand import Expansion, Step
+from trioeval.text import counted
 
 _FEWEST = 2
-"""Outputs that can be compared."""
+"""The minimum number of outputs that can be compared."""
 
 Work: TypeAlias = Step | Group
-"""What a job does."""
+"""The payload of a job."""
 
 
 @attrs.frozen
-class Compared:
-    """What comparisons say of the rows of one group."""
+class ComparisonResults:
+    """The results of comparisons for the rows of one group."""
 
     verdicts: Mapping[int, Mapping[int, Verdict]]
-    """By the index of the step, and then by the place of the assertion."""
+    """By the index of the step, then by the index of the assertion."""
 
 
-Found: TypeAlias = Verdict | Compared
+JobResult: TypeAlias = Verdict | ComparisonResults
 
 
 @attrs.define
-class _Rows:
-    """What is known of a group."""
+class _GroupState:
+    """The state of a group."""
 
     verdicts: dict[int, Verdict] = attrs.field(factory=dict)
-    """By the index of the step; of those that have one."""
+    """By the index of the step; only of steps with a verdict."""
     benches: dict[int, Callable[[Calls[Work]], Bench]] = attrs.field(factory=dict)
     consulted: dict[tuple[int, int], Consulted] = attrs.field(factory=dict)
-    """By the index of the step that pays, and the place of the assertion."""
+    """By the index of the step that is charged, and the index of the assertion."""
     useless: set[tuple[int, int]] = attrs.field(factory=set)
-    """Those of whose replies no verdict could be made."""
+    """The keys of `consulted` whose replies resulted in no verdict."""
     rows: list[Row] = attrs.field(factory=list)
-    """Those that are held back."""
+    """The rows that are held back."""
 
 
 @attrs.frozen
-class _Jobs(LazySequence[Job[Work]]):
-    """The jobs of a layout, made when they are looked at."""
+class _ComparisonJobs(LazySequence[Job[Work]]):
+    """The jobs of a layout, made on access."""
 
     layout: Layout
     steps: Sequence[Job[Step]]
     lane: Callable[[Step], str]
-    """The lane on which the comparison starts whose group begins with a step."""
+    """Returns the lane on which the comparison of a group starts, from the first step of the group."""
 
     def __len__(self) -> int:
         return len(self.layout)
@@ -95,14 +96,14 @@ class _Jobs(LazySequence[Job[Work]]):
 
 
 class ComparedEval:
-    """A prompt evaluation with comparisons, good for one run.
+    """A prompt evaluation with comparisons, for a single run.
 
     Args:
-        body: What does its steps.
-        steps: They.
-        layout: Which of its jobs are steps, and which compare.
-        lanes: The lane of each provider, those that judge among them.
-        graders: Who judges.
+        body: Runs its steps.
+        steps: The steps.
+        layout: The assignment of jobs to steps and comparisons.
+        lanes: The lane of each provider, including judges.
+        graders: The judges.
     """
 
     def __init__(
@@ -118,13 +119,13 @@ class ComparedEval:
         self._lanes = lanes
         self._graders = graders
         self._layout = layout
-        self._groups: dict[int, _Rows] = {}
+        self._groups: dict[int, _GroupState] = {}
 
     def plan(self) -> Plan[Work]:
-        """The jobs: those of the steps, and one behind each group that is compared."""
+        """Return the plan: the jobs of the steps, and one after each group that is compared."""
         plan, layout = self._body.plan(), self._layout
         return Plan(
-            _Jobs(layout, plan.jobs, self._lane),
+            _ComparisonJobs(layout, plan.jobs, self._lane),
             list(dict.fromkeys([*plan.lanes, *sorted(self._lanes)])),
             [layout.job(step) for step in plan.serial_indices],
             readiness=lambda: ByGroups(layout, plan.readiness and plan.readiness()),
@@ -133,11 +134,11 @@ class ComparedEval:
             else functools.partial(_needs_no_lane, plan.needs_no_lane),
         )
 
-    async def perform(self, job: Job[Work], calls: Calls[Work]) -> Found:
-        """The body of a job: a step's, or the comparison of a group.
+    async def perform(self, job: Job[Work], calls: Calls[Work]) -> JobResult:
+        """Run the body of a job: a step, or the comparison of a group.
 
         Raises:
-            TrioevalError: As for the steps; and `GradingError` where a group cannot be compared.
+            TrioevalError: The step failed; `GradingError` if a group cannot be compared.
         """
         if isinstance(job.payload, Group):
             return await self._compare(job.payload, calls)
@@ -145,16 +146,18 @@ class ComparedEval:
         step = own.payload
         verdict = await self._body.perform(own, cast("Calls[Step]", calls))
         if (group := self._layout.group(job.index)) is not None:
-            rows = self._groups.setdefault(group.job, _Rows())
+            rows = self._groups.setdefault(group.job, _GroupState())
             rows.verdicts[step.index] = verdict
             rows.benches[step.index] = self._body.bench(step.index)
         return verdict
 
-    def rows(self, outcome: Outcome[Found], waits: Mapping[str, float] = NO_WAITS) -> Sequence[Row]:
-        """The rows that are known now: that of a step, or those of a group.
+    def rows(
+        self, outcome: Outcome[JobResult], waits: Mapping[str, float] = NO_WAITS
+    ) -> Sequence[Row]:
+        """Return the rows that are complete now: that of a step, or those of a group.
 
-        That of a comparison is given behind those of its group, which come in any order. The first of
-        its rows that has a verdict pays for it, and has waited for it.
+        The outcome of a comparison comes after those of its group, which come in any order. The first of the
+        rows with a verdict is charged for the comparison and its waits.
         """
         step, group = self._layout.step(outcome.index), self._layout.group(outcome.index)
         if step is not None:
@@ -162,17 +165,17 @@ class ComparedEval:
             found = self._body.rows(own, waits)
             if group is None:
                 return found
-            self._groups.setdefault(group.job, _Rows()).rows += found
+            self._groups.setdefault(group.job, _GroupState()).rows += found
             return ()
         outcome = as_refused(outcome, begun=True)
-        known = self._groups.pop(outcome.index, _Rows())
+        known = self._groups.pop(outcome.index, _GroupState())
         consulted = [one for _, one in sorted(known.consulted.items(), key=lambda item: item[0])]
         spent = [one.spent() for one in consulted]
         if isinstance(outcome, Done | Failed | TimedOut):
             for whom in sorted(known.useless & known.consulted.keys()):
                 known.consulted[whom].reject()
         held = sorted(known.rows, key=lambda row: row.index)
-        rows = [_told(row, outcome, answered(consulted)) for row in held]
+        rows = [_with_comparison(row, outcome, answered(consulted)) for row in held]
         for place, row in enumerate(rows):
             if row.index in known.verdicts:
                 rows[place] = attrs.evolve(
@@ -184,7 +187,7 @@ class ComparedEval:
         return rows
 
     def unstarted(self, jobs: range) -> Unstarted | None:
-        """Rows of whole groups of which nothing began, and of steps that nothing compares."""
+        """Return the rows of whole groups that were never started, and of steps without comparison."""
         taken, rows = self._layout.whole(jobs)
         begun = min((job for job in self._groups if job in jobs), default=None)
         if begun is not None:
@@ -193,16 +196,16 @@ class ComparedEval:
             taken, rows = self._layout.whole(range(jobs.start, max(jobs.start, first)))
         if not rows:
             return None
-        # Only its steps know of their records: they have rows of their own.
+        # Steps with records have rows of their own.
         found = self._body.unstarted(rows)
         return None if found is None or found.rows != rows else attrs.evolve(found, jobs=taken)
 
     def emitted(self, row: Row) -> None:
-        """A row was emitted, and all before it."""
+        """Note that a row and all rows before it were emitted."""
         self._body.emitted(row)
 
     def _lane(self, step: Step) -> str:
-        """The lane on which the comparison of a group starts: that of its judge, if it has one."""
+        """Return the lane on which the comparison of a group starts: that of its judge, if it has one."""
         for assertion in step.test.assertions:
             kind = self._steps.suite.kinds.get(assertion.type)
             if kind is not None and isinstance(kind.judge, Comparing) and kind.roles:
@@ -211,8 +214,8 @@ class ComparedEval:
                     return lane
         return self._lanes[step.provider_index]
 
-    async def _compare(self, group: Group, calls: Calls[Work]) -> Compared:
-        known = self._groups.setdefault(group.job, _Rows())
+    async def _compare(self, group: Group, calls: Calls[Work]) -> ComparisonResults:
+        known = self._groups.setdefault(group.job, _GroupState())
         found: dict[int, dict[int, Verdict]] = {step: {} for step in known.verdicts}
         for place, assertion in enumerate(self._steps[group.start].test.assertions):
             if assertion.type not in COMPARISONS:
@@ -221,26 +224,26 @@ class ComparedEval:
                 verdicts = await self._chosen(place, assertion, group, known, calls)
             except Exception as error:
                 payer = min(known.verdicts, default=group.start)
-                told = judge_error(error, known.consulted.get((payer, place)))
+                error_told = judge_error(error, known.consulted.get((payer, place)))
                 is_refused = refusal_in(error) is not None
-                if not is_refused and not is_mishap(told):
+                if not is_refused and not is_mishap(error_told):
                     known.useless.add((payer, place))
                 if is_refused or assertion.weight:
-                    raise grading_error(assertion, (place,), told) from error
-                verdicts = dict.fromkeys(found, ungraded(assertion, told))
+                    raise grading_error(assertion, (place,), error_told) from error
+                verdicts = dict.fromkeys(found, ungraded(assertion, error_told))
             else:
                 known.useless.discard((min(known.verdicts), place))
             for step, verdict in verdicts.items():
                 found[step][place] = verdict
-        return Compared(found)
+        return ComparisonResults(found)
 
     async def _chosen(
-        self, place: int, assertion: Assertion, group: Group, known: _Rows, calls: Calls[Work]
+        self, place: int, assertion: Assertion, group: Group, known: _GroupState, calls: Calls[Work]
     ) -> Mapping[int, Verdict]:
-        """What one comparison says of each step that has a verdict."""
+        """Return the verdicts of one comparison for all steps that have a verdict."""
         if len(known.verdicts) < _FEWEST:
-            rows = f"{len(known.verdicts)} of {group.stop - group.start} rows"
-            msg = f"{rows} can be compared; the others have no verdict"
+            rows = counted(group.stop - group.start, "row")
+            msg = f"{len(known.verdicts)} of {rows} can be compared; the others have no verdict"
             raise GradingError(msg)
         order = sorted(known.verdicts)
         benches = [known.benches[step](calls) for step in order]
@@ -248,7 +251,7 @@ class ComparedEval:
         ready = make_ready(assertion, first.render, first.kinds)
         judge = ready.kind.judge
         if not isinstance(judge, Comparing):
-            msg = f"{assertion.type} compares nothing"
+            msg = f"{assertion.type} does not compare rows"
             raise GradingError(msg)
         consulted = known.consulted.get((order[0], place))
         if consulted is None:
@@ -260,7 +263,7 @@ class ComparedEval:
         contenders = [there.get(step) for step in range(group.start, group.stop)]
         found = await judge.judge(contenders, ready.value, ready.assertion, consulted.outside)
         findings = findings_of(found, judge.judge, ready.assertion, len(there))
-        # Whoever comes first pays for all.
+        # The first row is charged for all.
         paid = [consulted.spent(), *[NOTHING_SPENT] * (len(order) - 1)]
         return {
             step: verdict_of(ready, finding, spent)
@@ -273,15 +276,15 @@ def _needs_no_lane(of_step: Callable[[Job[Step]], bool], job: Job[Work]) -> bool
 
 
 def _own(job: Job[Work], step: Step) -> Job[Step]:
-    """The job of a step, as those know it who do steps."""
+    """Return the job of a step as `PromptEval` numbers it."""
     return Job(step.index, job.lane, step, job.timeout)
 
 
-def _told(row: Row, outcome: Outcome[Found], replies: Mapping[str, Any]) -> Row:
-    """A row after the comparison of its group, whose judges gave these replies."""
+def _with_comparison(row: Row, outcome: Outcome[JobResult], replies: Mapping[str, Any]) -> Row:
+    """Return a row after the comparison of its group, with the judges' replies."""
     if row.verdict is None:
         return row
-    if not (isinstance(outcome, Done) and isinstance(outcome.value, Compared)):
+    if not (isinstance(outcome, Done) and isinstance(outcome.value, ComparisonResults)):
         failed = cast("Outcome[Verdict]", outcome)
         why = explain(failed)
         return attrs.evolve(
@@ -289,7 +292,7 @@ def _told(row: Row, outcome: Outcome[Found], replies: Mapping[str, Any]) -> Row:
             status=Status.without_verdict(NAMES[type(outcome)]),
             verdict=None,
             graded=row.verdict.parts,
-            error=why if isinstance(failed, Failed) else f"not compared with others: {why}",
+            error=why if isinstance(failed, Failed) else f"not compared with other rows: {why}",
             failure=provider_failure(failed),
             details={**grading_details(failed), **replies},
             outcome=NAMES[type(outcome)],

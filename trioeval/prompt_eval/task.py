@@ -1,10 +1,10 @@
 """The task type `prompt_eval`: prompts × providers × tests × repeat, one job each.
 
-`PromptEval` is the pure plan and the body of its jobs. A reply is written down in the step in which it
-arrives, before anything else is awaited: whatever then befalls the row, a paid reply stands in it.
+`PromptEval` is the pure plan and the body of its jobs. A reply is recorded in the step in which it arrives,
+before anything else is awaited: whatever happens to the row afterwards, it contains the paid reply.
 
-Where replies may be there already, a row finds out what it asks before it is admitted to its lane: if there
-is a reply, it has no reason to wait.
+If replies may already be recorded, the prompt of a row is rendered before the row is admitted to its lane: if
+there is a reply, the row need not wait.
 """
 
 import functools
@@ -54,66 +54,66 @@ from trioeval.suite.sizes import rows_by_column
 
 
 @attrs.define
-class _Known:
-    """What is known of a row under way."""
+class _RowState:
+    """The state of a running row."""
 
     step: Step
     planned: Step | None = None
-    """As the suite has it, where an extension made another one of it."""
+    """The step in the suite, if an extension replaced it."""
     asked: Asked | None = None
     reply: Reply | None = None
     is_bought: bool = False
-    """Whether `reply` is that of one call, and not that of a test or of several attempts."""
+    """True if `reply` comes from one call, and not from a test or several attempts."""
     output: Any = None
-    """The reply's output, transformed."""
+    """The output of the reply, transformed."""
     latency_ms: float | None = None
     cached: bool = False
     recalled: int = 0
-    """Requests of earlier executions whose reply is this."""
+    """Requests of earlier executions that returned this reply."""
     lost: Spending = attrs.field(factory=Spending)
-    """What calls used that came to nothing."""
+    """The costs of calls without a result."""
     graders: RowGraders | None = None
     judging: Judging | None = None
     ending: Done[Verdict] | Failed | None = None
-    """How it ended, before extensions are told of that."""
+    """Its outcome before extensions are called."""
 
     def sent(self, _tokens: int) -> None:
-        """The kernel counts requests."""
+        """Do nothing: the kernel counts requests."""
 
     def failed(self, error: ProviderError, _tokens: int) -> None:
-        """The provider has not answered, and may be paid for that all the same."""
+        """Add the costs of a request that the provider did not answer."""
         self.lost.add(spent_on_failure(error))
 
     def heard(self, paid: Paid, *, recalled: bool) -> None:
-        """The provider has answered."""
+        """Store the provider's reply."""
         self.reply, self.latency_ms, self.cached = paid.reply, paid.latency_ms, paid.cached
         self.is_bought = True
         self.recalled = int(recalled and not paid.cached)
 
     @property
     def unused(self) -> Spent:
-        """What a reply used that is asked for again."""
+        """The costs of a reply that is requested again."""
         if self.reply is None or not self.is_bought or self.recalled:
             return NOTHING_SPENT
         return Spent(usage=self.reply.usage, cost=self.reply.cost, calls=int(not self.cached))
 
     def on_progress(self, reply: Reply, latency_ms: float, recalled: int, /) -> None:
-        """Keep the result so far of several attempts, some of which earlier executions have made."""
+        """Store the result so far of several attempts, including those of earlier executions."""
         self.reply, self.latency_ms, self.recalled = reply, latency_ms, recalled
 
 
 class PromptEval:
-    """One prompt evaluation, bound to its answerer and lanes; good for one run.
+    """One prompt evaluation, bound to its answerer and lanes; for a single run.
 
     Args:
         steps: The expansion of the suite.
-        answerer: Gives the reply to each row.
+        answerer: Returns the reply for each row.
         lanes: The lane of each provider, in the order of `steps.providers`.
-        tools: What makes prompts and outputs.
-        judges: What judges outputs.
-        order: In which order steps may start.
-        task: Which task of its suite it is, where that has several.
-        hooks: What is told of rows, and may change them.
+        tools: Makes prompts and outputs.
+        judges: Judge outputs.
+        order: The order in which steps may start.
+        task: The id of the task, if its suite has several.
+        hooks: Extensions that are called with rows, and may change them.
     """
 
     def __init__(
@@ -136,12 +136,12 @@ class PromptEval:
         self._order = order
         self._task = task
         self._hooks = hooks
-        self._known: dict[int, _Known] = {}
+        self._known: dict[int, _RowState] = {}
         self._ahead: dict[int, Asked] = {}
         """The prompts of rows that are not started yet."""
 
     def plan(self) -> Plan[Step]:
-        """The jobs. Lazy: a step becomes an object when its job starts."""
+        """Return the plan. Lazy: a step becomes an object when its job starts."""
         jobs = StepJobs(self._steps, self._lanes, timeout_of(self._steps))
         used = {self._lanes[provider] for provider in self._steps.used_providers}
         return Plan(
@@ -153,14 +153,14 @@ class PromptEval:
         )
 
     def _looks_ahead(self) -> bool:
-        # What an extension makes of a test is not known before its row runs.
+        # The changes of an extension to a test are only known when its row runs.
         is_open = self._hooks is not None and self._hooks.change_tests
         return self._answerer.looks_ahead(self._steps.used_providers, are_final=not is_open)
 
     def _begins_at_once(self, job: Job[Step]) -> bool:
-        """Whether a row that is about to start need not wait for its lane.
+        """Return True if a row that is about to start need not wait for its lane.
 
-        Says no where finding out takes code or a file: everything else is held up for that.
+        Returns False if finding out would take code or a file, because all other rows would wait for that.
         """
         step, known = job.payload, self._known.get(job.index)
         if step.test.fault is not None or step.test.provider_output is not None:
@@ -176,16 +176,16 @@ class PromptEval:
         return asked
 
     async def perform(self, job: Job[Step], calls: Calls[Step]) -> Verdict:
-        """The body of a job: make the prompt, ask, transform, grade, and leave the output to others.
+        """Run the body of a job: render the prompt, call the provider, transform, grade, store the output.
 
         Raises:
-            InputError: The test, or a variable of it, cannot be used.
+            InputError: The test, or a variable of it, is not valid.
             TemplateError: The prompt cannot be rendered.
-            ProviderError: The provider failed, or answered nothing.
+            ProviderError: The provider failed, or returned an empty reply.
             ScriptError: Code of the suite failed.
             GradingError: An assertion could not be evaluated.
         """
-        known = self._begun(job)
+        known = self._started(job)
         if self._hooks is None:
             return await self._judge(job, calls, known)
         if known.judging is None:
@@ -194,7 +194,7 @@ class PromptEval:
         outcome: Done[Verdict] | Failed
         try:
             outcome = Done(job.index, 0, 0, 0, 0, await self._judge(job, calls, known))
-        except Exception as error:  # noqa: BLE001 - extensions are told of it, and it is raised again
+        except Exception as error:  # noqa: BLE001 - passed to extensions, and raised again below
             outcome = Failed(job.index, 0, 0, 0, 0, error)
         known.ending = outcome
         ended = as_refused(outcome, begun=known.reply is not None)
@@ -206,11 +206,11 @@ class PromptEval:
             raise outcome.error
         return judged.verdict or outcome.value
 
-    def _begun(self, job: Job[Step]) -> _Known:
-        """What is known of a row that begins: one that was judged before has all that was paid for."""
+    def _started(self, job: Job[Step]) -> _RowState:
+        """Return the state of a row that starts; one that was judged before keeps its paid replies."""
         known = self._known.get(job.index)
         if known is None or known.judging is None:
-            before, known = known, _Known(job.payload)
+            before, known = known, _RowState(job.payload)
             self._known[job.index] = known
             if before is not None:
                 known.lost = before.lost
@@ -218,7 +218,7 @@ class PromptEval:
         known.ending = None
         return known
 
-    async def _judge(self, job: Job[Step], calls: Calls[Step], known: _Known) -> Verdict:
+    async def _judge(self, job: Job[Step], calls: Calls[Step], known: _RowState) -> Verdict:
         if known.judging is None:
             known.judging = await self._answered(job, calls, known)
         elif known.graders is not None:
@@ -227,8 +227,8 @@ class PromptEval:
         self._tools.store(known.step, known.output)
         return verdict
 
-    async def _answered(self, job: Job[Step], calls: Calls[Step], known: _Known) -> Judging:
-        """What judges a row, whose provider has answered."""
+    async def _answered(self, job: Job[Step], calls: Calls[Step], known: _RowState) -> Judging:
+        """Return the judging of a row after its provider has answered."""
         step = known.step
         if step.test.fault is not None:
             raise InputError(step.test.fault)
@@ -253,9 +253,9 @@ class PromptEval:
         )
 
     def bench(self, index: int) -> Callable[[Calls[Any]], Bench]:
-        """What makes that with which a row can be judged once more, by calls of another job.
+        """Return a function that makes the context to judge a row again, with the calls of another job.
 
-        What it has asked is known to the next one that it makes, so that nothing is paid for twice.
+        Later contexts know the calls of earlier ones, so that nothing is paid for twice.
         """
         known = self._known[index]
         asked, reply = known.asked, known.reply
@@ -279,9 +279,9 @@ class PromptEval:
     def rows(
         self, outcome: Outcome[Verdict], waits: Mapping[str, float] = NO_WAITS
     ) -> Sequence[Row]:
-        """The row of a job that is over. Each outcome is given once, in any order."""
+        """Return the row of a job that has ended. Called once per outcome, in any order."""
         self._ahead.pop(outcome.index, None)
-        known = self._known.pop(outcome.index, None) or _Known(self._steps[outcome.index])
+        known = self._known.pop(outcome.index, None) or _RowState(self._steps[outcome.index])
         if known.ending is not None and isinstance(outcome, TimedOut | Interrupted):
             outcome = self._without_hook(outcome, known.ending)
         outcome = as_refused(outcome, begun=known.reply is not None)
@@ -290,15 +290,15 @@ class PromptEval:
         self._answerer.over(known.planned or known.step, cut_of(outcome))
         return (self._row(outcome, known, waits),)
 
-    def _reject_useless(self, known: _Known) -> None:
-        """See that a row that is run again is not given what nothing came of."""
+    def _reject_useless(self, known: _RowState) -> None:
+        """Discard a reply without a usable result, so that another run does not reuse it."""
         if known.judging is not None:
             known.judging.reject_useless()
         elif known.reply is not None and known.reply.output is None:
             self._answerer.reject(known.step)
 
     def unstarted(self, jobs: range) -> Unstarted | None:
-        """Rows of jobs that never began, and of which nothing is known."""
+        """Return the rows of jobs that were never started and have no state."""
         if self._answerer.follows_all:
             return None
         for known in (self._known, self._ahead):
@@ -307,15 +307,15 @@ class PromptEval:
         return Unstarted(len(jobs), jobs, rows_by_column(self._steps, jobs)) if jobs else None
 
     def emitted(self, row: Row) -> None:
-        """A row was emitted, and all before it: what only they could see may go."""
+        """Note that a row and all rows before it were emitted, and forget state that only they need."""
         self._tools.over(row.step)
 
     def _without_hook(
         self, cut: TimedOut | Interrupted, ending: Done[Verdict] | Failed
     ) -> Outcome[Verdict]:
-        """How a job ended that was cut off while extensions were told of that: as if there were none."""
+        """Return the outcome of a job that was interrupted during `afterEach`: as without extensions."""
         if self._hooks is not None:
-            self._hooks.warn(f"afterEach of row {cut.index} was cut off: {explain(cut)}")
+            self._hooks.warn(f"afterEach of row {cut.index} was interrupted: {explain(cut)}")
         return attrs.evolve(
             ending,
             started_at=cut.started_at,
@@ -325,7 +325,7 @@ class PromptEval:
         )
 
     def _row(
-        self, outcome: Outcome[Verdict], known: _Known, waits: Mapping[str, float] = NO_WAITS
+        self, outcome: Outcome[Verdict], known: _RowState, waits: Mapping[str, float] = NO_WAITS
     ) -> Row:
         step, asked = known.step, known.asked
         verdict = outcome.value if isinstance(outcome, Done) else None

@@ -1,7 +1,7 @@
-"""Providers: from the id and config of a suite's entry to something that answers requests.
+"""Providers: a suite entry's id and config become a callable that answers requests.
 
-`resolve` checks an entry, `open_providers` opens what it found. Importing this package loads no
-HTTP library and no vendor:
+`resolve` checks an entry, `open_providers` opens the result. Importing this package loads neither an
+HTTP library nor a vendor module:
 
     spec = resolve("openai:gpt-4.1-mini", {}, environ=os.environ, directory=Path(), ...)
     async with open_providers([spec], templates) as [provider]:

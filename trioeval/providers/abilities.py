@@ -1,7 +1,7 @@
-"""What providers can be asked for, as far as their settings tell.
+"""The features that a provider supports, as far as its settings show.
 
-A service is judged by the request that is built for it, so nothing that a config, a default or the
-environment says is forgotten. Functions, programs and servers of the user's may answer anything.
+A service is judged by the request built for it, so that config, defaults and environment are all taken
+into account. The user's own functions, programs and servers may return anything.
 """
 
 import json
@@ -25,7 +25,7 @@ from trioeval.providers.vendors.openai_models import takes_schemas
 Ability: TypeAlias = Literal["text", "embedding", "classification", "moderation"]
 
 _LOCAL = (EchoSettings, ReplaySettings, SequenceSettings, SimSettings)
-"""They know nothing but what they are given."""
+"""Settings of providers that know only what they are given."""
 
 _ANYTHING: frozenset[Ability] = frozenset(get_args(Ability))
 _EMBEDS = re.compile(r"(/embeddings|:embedContent)(\?|$)")
@@ -36,11 +36,11 @@ _SEARCHES = re.compile(r"(web|google|x)_?search|-search-|search_parameters", re.
 _SIMPLE = frozenset(
     {"additionalProperties", "description", "enum", "items", "properties", "required", "type"}
 )
-"""Keywords that every service knows."""
+"""Schema keywords that every service supports."""
 
 
 def abilities(settings: Settings) -> frozenset[Ability]:
-    """What a provider may answer with."""
+    """Return the kinds of output that a provider may return."""
     if isinstance(settings, AdapterSettings):
         url, _ = _sent(settings.adapter)
         if _EMBEDS.search(url):
@@ -57,7 +57,7 @@ def abilities(settings: Settings) -> frozenset[Ability]:
 
 
 def may_search(settings: Settings) -> bool:
-    """Whether a provider may look things up in the web before it answers."""
+    """Return whether a provider may search the web before it replies."""
     if isinstance(settings, _LOCAL):
         return False
     if not isinstance(settings, AdapterSettings):
@@ -72,14 +72,14 @@ def may_search(settings: Settings) -> bool:
 def schema_options(
     settings: Settings, schema: Mapping[str, Any], name: str = "verdict"
 ) -> Mapping[str, Any]:
-    """Options of a call that ask for a reply by a JSON schema.
+    """Return the call options that request a reply in a JSON schema.
 
-    Nothing where the service is not known to take schemas, or its config says how it is to answer.
+    Empty if the service is not known to support schemas, or if its config already sets a reply format.
 
     Args:
-        settings: Of who is asked.
-        schema: Of the reply.
-        name: What the reply is, as the model is told: letters, digits, `_` and `-`.
+        settings: The settings of the provider.
+        schema: The schema of the reply.
+        name: The schema's name as sent to the model: letters, digits, `_` and `-`.
     """
     if not isinstance(settings, AdapterSettings):
         return {}
@@ -105,7 +105,7 @@ def _says(body: Mapping[str, Any], part: str, name: str) -> bool:
 
 
 def _is_strict(schema: Any) -> bool:
-    """Whether a service can hold a model to a schema: it is simple, and leaves nothing open."""
+    """Return whether services can enforce a schema: it has only simple keywords and no optional member."""
     if not isinstance(schema, Mapping) or not schema.keys() <= _SIMPLE:
         return False
     members = schema.get("properties", {})
@@ -124,7 +124,7 @@ def _search_parts(body: Mapping[str, Any]) -> list[Any]:
 
 
 def _sent(adapter: Adapter) -> tuple[str, Mapping[str, Any]]:
-    """Where a request goes, and what is sent; nothing if none can be built."""
+    """Return the URL and the body of a request; empty if none can be built."""
     try:
         request = adapter.build(Request(prompt="hello"))
         body = json.loads(request.body or b"{}")

@@ -1,7 +1,7 @@
-"""What a provider is: an async callable that takes one request and gives one reply, or raises.
+"""The provider interface: an async callable that takes one request and returns one reply, or raises.
 
-A provider sends one request and closes everything it opened. It never retries and never limits:
-that is the lane's work. Cancelling the call ends it at once.
+A provider sends one request and closes everything it opened. It neither retries nor limits calls: the
+lane does. Cancelling the call ends it at once.
 """
 
 from collections.abc import Mapping
@@ -12,35 +12,33 @@ import attrs
 from trioeval.rates.throttle import RateHint
 from trioeval.usage import Usage
 
-# Who answers, in words that others than a suite understand.
-
 
 @attrs.frozen(kw_only=True)
 class Asked:
-    """Who is asked, as far as that is known before a call. Holds no secret."""
+    """The identity of a model and its server, as far as it is known before a call. Holds no secret."""
 
     id: str
-    """As the suite says it."""
+    """The provider's id in the suite."""
     family: str | None = None
-    """What kind of service it is, as `openai` or `azure`; None of what is no service."""
+    """The kind of service, such as `openai` or `azure`; None for a provider that is not a service."""
     model: str | None = None
-    """As the service knows it."""
+    """The model's name at the service."""
     host: str | None = None
-    """Of the server."""
+    """The server's host."""
     port: int | None = None
-    """Likewise; None where there is no host."""
+    """The server's port; None without a host."""
 
 
 @attrs.frozen(kw_only=True)
 class Request:
-    """What a provider is asked."""
+    """One request to a provider."""
 
     prompt: str
     """The rendered prompt text; chat prompts are their JSON or YAML text."""
     vars: Mapping[str, Any] = attrs.field(factory=dict)
-    """The variables of the test, for providers that look at them."""
+    """The variables of the test, for providers that read them."""
     options: Mapping[str, Any] = attrs.field(factory=dict)
-    """Keys of the entry's config that are different for this one call."""
+    """Config keys that differ for this one call."""
     test_idx: int = 0
     prompt_idx: int = 0
     repeat_index: int = 0
@@ -48,7 +46,7 @@ class Request:
 
 @attrs.frozen(kw_only=True)
 class Guardrails:
-    """What the provider's own filters said of prompt and reply."""
+    """The result of the provider's own content filters for prompt and reply."""
 
     flagged: bool
     flagged_input: bool = False
@@ -58,35 +56,35 @@ class Guardrails:
 
 @attrs.frozen(kw_only=True)
 class Reply:
-    """What a provider answered."""
+    """The result of one call to a provider."""
 
     output: Any
     """Text, or structured output (tool calls, parsed JSON, a vector of an embedding)."""
     usage: Usage = attrs.field(factory=Usage)
     hint: RateHint | None = attrs.field(default=None, repr=False)
-    """What it says of the provider's limits; None where it says nothing."""
+    """The provider's limits as reported by this reply; None if not reported."""
     cost: float | None = None
-    """US dollars; None where no price is known."""
+    """US dollars; None if no price is known."""
     finish_reason: str | None = None
-    """`stop`, `length`, `tool_calls`, `content_filter`, or the provider's word in lower case."""
+    """`stop`, `length`, `tool_calls`, `content_filter`, or the provider's term in lower case."""
     is_refusal: bool = False
     guardrails: Guardrails | None = None
-    """None where the provider says nothing of filters."""
+    """None if the provider reports nothing about filters."""
     log_probs: tuple[float, ...] | None = attrs.field(default=None, repr=False)
-    """Natural logarithms of the probabilities of the reply's tokens; None where not asked for."""
+    """Natural logarithms of the probabilities of the reply's tokens; None if not requested."""
     first_token: float | None = None
-    """Seconds from the request to the first token; None where it was not measured (`metrics: ttft`)."""
+    """Seconds from the request to the first token; None if not measured (`metrics: ttft`)."""
     raw: Any = attrs.field(default=None, repr=False)
-    """The parsed body, where there was one."""
+    """The parsed body, if there is one."""
     metadata: Mapping[str, Any] = attrs.field(factory=dict)
     """`http` (status, headers without credentials), `id`, `model`."""
 
 
 class Provider(Protocol):
-    """An async callable from `Request` to `Reply`; a plain text is taken as the reply's output.
+    """An async callable from `Request` to `Reply`; a returned string is the reply's output.
 
     Raises:
-        ProviderError: The call failed in a known way. Any other exception is kept as `unexpected`.
+        ProviderError: The call failed in a known way. Any other exception is recorded as `unexpected`.
     """
 
     async def __call__(self, request: Request, /) -> Reply | str:

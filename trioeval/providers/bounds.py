@@ -1,8 +1,8 @@
-"""How large a reply may be: bytes, and marks of JSON, which are counted before anything is parsed.
+"""Limits on the size of a reply: bytes, and JSON marks, which are counted before anything is parsed.
 
-Parsing one large document holds up everything else in the process, however many threads there are, and a
-document of small values takes a hundred times its size in memory. Both grow with its marks: its texts,
-opening brackets and commas. To count these takes a fraction of the time, and no memory.
+Parsing one large document blocks the whole process, whatever the number of threads, and a document of
+small values takes a hundred times its size in memory. Both grow with its marks: strings, opening
+brackets and commas. Counting them takes a fraction of the time, and no memory.
 """
 
 import re
@@ -13,31 +13,31 @@ from trioeval.errors import ProviderError
 from trioeval.providers.config import Key, is_integer, to_snake
 
 MOST_BYTES = 8 * 1024 * 1024
-"""Bytes that a reply may have where the config says nothing."""
+"""Maximum size of a reply in bytes if the config sets none."""
 
 MAX_RESPONSE = Key(
     "maxResponseBytes",
     "a whole number of at least 1",
     lambda value: is_integer(value) and value >= 1,
 )
-"""The key of a provider that says how many bytes a reply of it may have."""
+"""The config key of the maximum size of a reply."""
 
 SLOW = 64 * 1024
-"""Bytes of a reply from which on it is read in a thread."""
+"""Size in bytes from which a reply is read in a thread."""
 
 _BOUNDS = (to_snake(MAX_RESPONSE.name), "max_output_bytes")
-"""The keys of configs that bound what is answered, the latter of programs."""
+"""Config keys that limit the size of a reply; the second one is for programs."""
 _BYTES_OF_A_MARK = 16
 _BYTES_OF_A_LINE = 32
 _ALWAYS = 20_000
-"""Marks that any document may have."""
+"""Number of marks that any document may have."""
 
 _MARK = re.compile(rb'"[^"]*+"?|[{\[,]')
-"""A text without escapes, or the sign of another value."""
+"""A string without escapes, or the start of another value."""
 
 
 def most_marks(most_bytes: int) -> int:
-    """Marks of JSON that a document may have which may have so many bytes.
+    """Return the maximum number of JSON marks of a document with a maximum size in bytes.
 
     Example:
         >>> most_marks(1), most_marks(MOST_BYTES)
@@ -47,12 +47,12 @@ def most_marks(most_bytes: int) -> int:
 
 
 def most_lines(most_bytes: int) -> int:
-    """Lines that a stream of events may have which may have so many bytes."""
+    """Return the maximum number of lines of an event stream with a maximum size in bytes."""
     return max(_ALWAYS, most_bytes // _BYTES_OF_A_LINE)
 
 
 def has_more_marks(document: bytes, most: int) -> bool:
-    r"""Whether a document has more marks of JSON than allowed. Takes time that grows with its length alone.
+    r"""Return whether a document has more than `most` JSON marks, in time linear in its length.
 
     Example:
         >>> has_more_marks(b'["a, b", {}]', 4), has_more_marks(b'["a, b", {}]', 3)
@@ -60,7 +60,7 @@ def has_more_marks(document: bytes, most: int) -> bool:
     """
     if len(document) <= most or sum(map(document.count, (b'"', b"{", b"[", b","))) <= most:
         return False
-    # Many escapes would be slow to match. They stand in texts; what follows one elsewhere is never parsed.
+    # Many escapes would be slow to match. They occur in strings; anything after one elsewhere is not parsed.
     plain = document.replace(rb"\\", b"").replace(rb"\"", b"")
     return any(number == most for number, _ in enumerate(_MARK.finditer(plain)))
 
@@ -73,14 +73,14 @@ def check_marks(
     is_stream: bool = False,
     key: str = MAX_RESPONSE.name,
 ) -> None:
-    """Refuse a reply that would take long to parse.
+    """Refuse a reply that would take too long to parse.
 
     Args:
-        body: A document of JSON, a stream of events that are such, or anything else.
-        most_bytes: Bytes that it may have.
-        source: What replied, for the message.
-        is_stream: Whether it is read as a stream of events; their lines count as well.
-        key: The suite key of the bound.
+        body: A JSON document, a stream of events with JSON data, or anything else.
+        most_bytes: Maximum size in bytes.
+        source: The sender of the reply, for the message.
+        is_stream: Whether it is read as a stream of events; then its lines count as well.
+        key: The config key of the limit.
 
     Raises:
         ProviderError: `malformed_reply`.
@@ -102,11 +102,11 @@ def check_marks(
 
 
 def reply_bound(config: Mapping[str, Any], default: int = MOST_BYTES) -> int:
-    """The bytes that a reply may have by the config of its provider, whatever kind of provider that is.
+    """Return the maximum size of a reply in bytes, by the config of a provider of any kind.
 
     Args:
-        config: Of the provider.
-        default: What holds where the config says nothing.
+        config: The provider's config.
+        default: The maximum if the config sets none.
 
     Example:
         >>> reply_bound({"maxResponseBytes": 100}), reply_bound({}) == MOST_BYTES
@@ -117,9 +117,9 @@ def reply_bound(config: Mapping[str, Any], default: int = MOST_BYTES) -> int:
 
 
 def excess(value: Any, most_bytes: int) -> str | None:
-    """What a value has more of than JSON of a number of bytes may have; None if it has less.
+    """Describe the limit that a value exceeds as JSON; None if it exceeds none.
 
-    Visits no more values than are allowed, so that one which holds itself is found as well.
+    Visits no more values than are allowed, so that a value that contains itself is found as well.
 
     Example:
         >>> excess({"a": "b" * 100}, 100), excess({"a": "b" * 10}, 100)
@@ -152,7 +152,7 @@ def excess(value: Any, most_bytes: int) -> str | None:
 
 
 def too_many_lines(source: str, most_bytes: int) -> ProviderError:
-    """What is raised of a stream with more lines than it may have."""
+    """Return the error for a stream with too many lines."""
     return _too_many(
         source, f"more than {most_lines(most_bytes):,} lines", _BYTES_OF_A_LINE, most_bytes
     )
@@ -163,13 +163,13 @@ def _too_many(
 ) -> ProviderError:
     return ProviderError(
         "malformed_reply",
-        f"the reply of {source} has {counted}, which is what {key} allows: "
+        f"the reply of {source} has {counted}, the maximum that {key} allows: "
         f"one for each {each} bytes of {most_bytes:,}",
     )
 
 
 def too_large(source: str, most_bytes: int) -> str:
-    """What is said of a reply that has too many bytes.
+    """Return the message for a reply with too many bytes.
 
     Example:
         >>> too_large("host:80", 2 * 1024 * 1024)

@@ -1,13 +1,13 @@
-"""What makes two questions one: the key under which a reply is kept, and found again.
+"""The cache key of a call: the digest of everything that decides its reply.
 
-A reply may stand for another call only if everything that decides it is the same: who is asked, as whom,
-what exactly, and how the reply is read. All of that is written as one JSON text, whose digest is the key;
-`docs/reference/cache.md` says what that text is, word by word, because entries outlive versions of this
-program. What only says how a call is made (time limits, lanes, prices, tracing headers) is left out, so
-that tuning a suite pays for nothing again.
+A stored reply may be reused for another call only if everything that decides it is equal: the service, the
+account, the request, and the way the reply is read. All of that is written as one JSON text, whose digest
+is the key; `docs/reference/cache.md` specifies this text exactly, because entries outlive versions of this
+program. Settings that only affect how a call is made (time limits, lanes, prices, tracing headers) are left
+out, so that tuning a suite does not pay for replies again.
 
-Members of objects are sorted, since most services do not care; but not those of `properties` in a JSON
-schema, whose order is the one in which a model writes.
+Members of objects are sorted, since most services ignore their order; except those of `properties` in a
+JSON schema, whose order is the one in which a model writes.
 """
 
 import hashlib
@@ -22,10 +22,10 @@ from trioeval.providers.http.wire import HttpRequest
 from trioeval.providers.secrets import is_secret_name, spelt, surely_keys
 
 FORMAT = 1
-"""Of the text that keys are digests of. Another number makes every entry unfindable."""
+"""Version of the text that is hashed. Changing it invalidates every entry."""
 
 DIGEST_SIZE = 32
-"""Bytes of a key before the name of who is asked."""
+"""Bytes of a key before the provider's name."""
 
 IGNORED_HEADERS = frozenset(
     {
@@ -34,34 +34,34 @@ IGNORED_HEADERS = frozenset(
         *("x-correlation-id", "x-request-id"),
     }
 )
-"""Headers that tell of a call or of its connection, and not of what is asked."""
+"""Headers that describe a call or its connection, and not the request."""
 
 _ORDERED = "properties"
 _LONGEST_NAME = 100
-"""Bytes of a name in a key."""
+"""Maximum bytes of the name in a key."""
 
 
 @attrs.frozen(kw_only=True)
 class Question:
-    """All that decides what a service answers, and what is read of it."""
+    """Everything that decides a service's reply and how it is read."""
 
     name: str
-    """Who is asked, for people: `openai:gpt-4.1`."""
+    """The provider's name for people: `openai:gpt-4.1`."""
     service: str
     """The kind of service."""
     request: HttpRequest = attrs.field(repr=False)
-    """What is sent; of code of the suite's, what it is given."""
+    """The request as sent; for code of the suite, its arguments."""
     account: str = attrs.field(default="", repr=False)
-    """What identifies who asks, where that is known; its digest is in the key."""
+    """Text that identifies the account, if known; its digest is in the key."""
     reading: Mapping[str, Any] = attrs.field(factory=dict)
     """Settings that decide how the reply is read, as JSON data."""
 
     def text(self, *, secrets: Sequence[str] = (), repeat: int = 0) -> str:
-        """What the key is the digest of.
+        """Return the text whose digest is the key.
 
         Args:
-            secrets: Texts that stand for themselves nowhere; what is surely a key becomes its digest.
-            repeat: Which repeat of its test asks, ≥ 0.
+            secrets: Known secrets; each text that is surely a key is replaced by its digest.
+            repeat: Number of the test's repeat, ≥ 0.
         """
         hidden = surely_keys(secrets)
         request = self.request
@@ -83,7 +83,7 @@ class Question:
         return json.dumps(told, separators=(",", ":"))
 
     def key(self, *, secrets: Sequence[str] = (), repeat: int = 0) -> bytes:
-        """The SHA-256 of `text`, and who is asked; see there."""
+        """Return the SHA-256 of `text`, followed by the provider's name."""
         digest = hashlib.sha256(self.text(secrets=secrets, repeat=repeat).encode()).digest()
         name = _clean(self.name, surely_keys(secrets)).encode("utf-8", "replace")
         return digest + name[:_LONGEST_NAME]
@@ -91,10 +91,10 @@ class Question:
 
 @runtime_checkable
 class Cacheable(Protocol):
-    """An open provider whose replies may stand for those of equal calls."""
+    """An open provider whose replies may be reused for equal calls."""
 
     def cache_question(self, request: Request, /) -> Question | None:
-        """All that decides its reply to a request; None if that cannot be said without asking.
+        """Return everything that decides the reply to a request; None if it is unknown before the call.
 
         Raises:
             ProviderError: The request cannot be made.
@@ -103,7 +103,7 @@ class Cacheable(Protocol):
 
 
 def name_in(key: bytes) -> str:
-    """Who is asked, by a key; "" if it does not say.
+    """Return the provider's name in a key; "" if it has none.
 
     Example:
         >>> name_in(bytes(32) + b"openai:gpt-4.1"), name_in(b"")
@@ -113,7 +113,7 @@ def name_in(key: bytes) -> str:
 
 
 def asked_again(key: bytes, mark: str) -> bytes:
-    """The key of the same question where it is asked once more, because another reply is wanted.
+    """Return the key for calling once more for the same request, because another reply is needed.
 
     Example:
         >>> key = bytes(32) + b"openai:gpt-4.1"
@@ -125,7 +125,7 @@ def asked_again(key: bytes, mark: str) -> bytes:
 
 
 def _in_lower_case(headers: Mapping[str, str]) -> Sequence[tuple[str, str]]:
-    """Headers by name; the values of names that differ in their case only stand in one, as HTTP has it."""
+    """Return headers by name; values of names that differ only in case are joined, as in HTTP."""
     told: dict[str, str] = {}
     for name, value in sorted(headers.items()):
         low = name.lower()
@@ -134,7 +134,7 @@ def _in_lower_case(headers: Mapping[str, str]) -> Sequence[tuple[str, str]]:
 
 
 def _content(body: bytes | None, hidden: Sequence[str]) -> Any:
-    """The body: as JSON where it is some, else as a digest."""
+    """Return the body as JSON if it is JSON, else as a digest."""
     if body is None:
         return None
     try:
@@ -144,7 +144,7 @@ def _content(body: bytes | None, hidden: Sequence[str]) -> Any:
 
 
 def _in_order(data: Any) -> Any:
-    """Data of JSON with its members sorted, where their order means nothing."""
+    """Return JSON data with its members sorted, except where their order matters."""
     match data:
         case dict():
             return {name: _member(name, part) for name, part in sorted(data.items())}
@@ -161,7 +161,7 @@ def _member(name: str, part: Any) -> Any:
 
 
 def _clean(text: str, hidden: Sequence[str]) -> str:
-    """A text whose keys have become their digests."""
+    """Replace each key in a text by its digest."""
     for secret in hidden:
         text = spelt(secret).replace(text, _digest(secret))
     return text

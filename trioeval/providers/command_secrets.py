@@ -1,8 +1,8 @@
-"""Secrets in command lines: found by the names in front of them, and blanked where they stand.
+"""Secrets in command lines: found by the names before them, and hidden in place.
 
-A name says that a value is secret: of an option (`--token X`, `--api-key=X`), of a variable (`TOKEN=X cmd`),
-of a header (`-H 'Authorization: X'`), of a parameter of a URL. So do the places of passwords: in URLs, and
-behind curl's `-u`. Values that are a template or a variable of the shell are no secrets.
+A name marks a value as secret: that of an option (`--token X`, `--api-key=X`), of a variable (`TOKEN=X cmd`),
+of a header (`-H 'Authorization: X'`) or of a URL parameter. So does the place of a password: in a URL, and
+after curl's `-u`. A value that is a template or a shell variable is not secret.
 """
 
 import re
@@ -18,8 +18,8 @@ _HEADER = re.compile(
     r"""(?<![\w-])(?:-H|--header)(?:=|\s*)(?:"\s*(?P<n1>[\w-]+)\s*:\s*(?P<v1>[^"]*)"|'\s*(?P<n2>[\w-]+)\s*:"""
     r"""\s*(?P<v2>[^']*)'|(?P<n3>[\w-]+):(?P<v3>\S+))"""
 )
-# Passwords with "/" and "@" that were not escaped: up to the last "@", although it may stand in the path. A
-# number in front of a path is a port.
+# Passwords with unescaped "/" and "@": up to the last "@", even if it belongs to the path. A number before a
+# path is a port.
 _IN_URL = re.compile(r"://[^\s/?#@'\":\[]*:(?P<value>(?!\d+[/?#])(?:(?!://)[^\s'\"])+)@")
 _ALONE_IN_URL = re.compile(r"://(?P<value>[^\s/?#@'\":]+)@")
 _PARAMETER = re.compile(r"[?&](?P<name>[\w.-]+)=(?P<value>[^\s&#'\"]+)")
@@ -30,7 +30,7 @@ _WORD = re.compile(r"--?(?P<name>[A-Za-z][\w-]*)")
 
 
 def secrets_of_command(command: str | Sequence[str]) -> tuple[str, ...]:
-    """The secret texts in a command line, and what they are made of.
+    """Return the secret texts in a command line, and their parts.
 
     Example:
         >>> secrets_of_command(
@@ -54,11 +54,11 @@ def secrets_of_command(command: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def hide_in_command(command: Any, shown: Callable[[str], str] = lambda _: BLANK) -> Any:
-    """A command line, or its words, with something else where a secret stands, however short it is.
+    """Return a command line, or its words, with every secret replaced, however short it is.
 
     Args:
-        command: A text or a list; anything else comes back as it is.
-        shown: What is shown for a secret.
+        command: A text or a list; anything else is returned unchanged.
+        shown: Returns the replacement of a secret.
 
     Example:
         >>> hide_in_command("curl -u me:abc https://u:p@host/x?key=1 --password abc")
@@ -100,7 +100,7 @@ def _words(words: Sequence[str]) -> Iterator[tuple[str, list[tuple[int, int]]]]:
 
 
 def _spans(text: str) -> list[tuple[int, int]]:
-    """Where secrets stand, in order, none within another."""
+    """Return the positions of secrets, in order and without overlaps."""
     if _MAY_HOLD.search(text) is None:
         return []
     found = []
@@ -128,6 +128,6 @@ def _spans(text: str) -> list[tuple[int, int]]:
 
 
 def _bare(text: str, begin: int, end: int) -> tuple[int, int]:
-    """A value without the quotes around it."""
+    """Return the position of a value without its quotes."""
     is_quoted = end - begin > 1 and text[begin] in "'\"" and text[end - 1] == text[begin]
     return (begin + 1, end - 1) if is_quoted else (begin, end)

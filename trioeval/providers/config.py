@@ -1,4 +1,4 @@
-"""Reading the `config` of a provider: known keys, right types, and every mistake at once."""
+"""Validation of a provider's `config`: known keys, correct types, and all problems at once."""
 
 import difflib
 import json
@@ -19,29 +19,36 @@ from trioeval.providers.metering import Metering
 
 Check: TypeAlias = Callable[[Any], bool]
 
+THIS_PROVIDER = "this provider"
+"""The beginning of a problem's message that `resolve` replaces by the provider's name."""
+
+_SUGGESTIONS = 3
+_ALMOST = 0.1
+"""Difference in likeness to the nearest name from which on a name is not suggested."""
+
 
 @attrs.frozen
 class Key:
-    """One key that a provider knows."""
+    """One config key of a provider."""
 
     name: str
-    """As documented; the camelCase and snake_case spellings mean the same."""
+    """The documented name; its camelCase and snake_case spellings are equal."""
     right: str
-    """What its value must be, for the sentence "must be …"."""
+    """The requirement on its value, for the sentence "must be …"."""
     check: Check
     secret: bool = False
-    """Whether a wrong value must not be shown."""
+    """True if a wrong value must not be shown."""
 
 
 def read_config(
     config: Mapping[str, Any], keys: Iterable[Key]
 ) -> tuple[dict[str, Any], list[Problem]]:
-    """The values by snake_case key, and what is wrong with the others.
+    """Check a config against known keys.
 
-    A key whose value is null is kept with None: it takes a default away.
+    A key whose value is null is kept as None: it removes a default.
 
     Returns:
-        The values that are right, and the problems, with paths that begin with `.config`.
+        The valid values by snake_case key, and the problems, with paths that begin with `.config`.
     """
     known = {to_snake(key.name): key for key in keys}
     values: dict[str, Any] = {}
@@ -52,12 +59,12 @@ def read_config(
         name = to_snake(str(spelling))
         key = known.get(name)
         if key is None:
-            problems.append(Problem(path, f'"{spelling}" is not a key', _meant(name, known)))
+            problems.append(Problem(path, f'"{spelling}" is not a key', _nearest_keys(name, known)))
         elif name in spellings:
             both = f'"{spellings[name]}" and "{spelling}"'
             problems.append(Problem(path, f"{both} mean the same", "keep one of them"))
         elif value is not None and not key.check(value):
-            got = "; what is there is not shown" if key.secret else f", got {show(value)}"
+            got = " (its value is not shown)" if key.secret else f", got {show(value)}"
             problems.append(Problem(path, f"must be {key.right}{got}"))
         else:
             spellings[name] = spelling
@@ -66,18 +73,18 @@ def read_config(
 
 
 def to_snake(name: str) -> str:
-    """`maxTokens` as `max_tokens`; a name in snake_case stays as it is."""
+    """Convert a name to snake_case: `maxTokens` becomes `max_tokens`."""
     return re.sub(r"(?<=[a-z0-9])([A-Z])", r"_\1", name).lower()
 
 
 def config_path(key: object) -> str:
-    """Where a key of the config is, relative to the provider's entry."""
+    """Return the path of a config key, relative to the provider's entry."""
     text = str(key)
     return f".config.{text}" if re.fullmatch(r"[A-Za-z_]\w*", text) else f".config[{show(text)}]"
 
 
 def show(value: object, limit: int = 60) -> str:
-    """A value as it would stand in the file, shortened to `limit` characters."""
+    """Return a value as written in a suite, shortened to `limit` characters."""
     try:
         text = json.dumps(value, ensure_ascii=False)
     except (TypeError, ValueError, RecursionError):
@@ -85,62 +92,86 @@ def show(value: object, limit: int = 60) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
-def _meant(name: str, known: Mapping[str, Key]) -> str:
+def _nearest_keys(name: str, known: Mapping[str, Key]) -> str | None:
     if not known:
         return "this provider takes no config"
-    close = difflib.get_close_matches(name, known, n=1)
+    close = nearest(name, known)
     if close:
-        return f'did you mean "{known[close[0]].name}"?'
-    return f"known are {', '.join(sorted(key.name for key in known.values()))}"
+        return did_you_mean(known[one].name for one in close)
+    names = sorted(key.name for key in known.values())
+    return f"known are {', '.join(names)}" if len(names) <= _SUGGESTIONS else None
+
+
+def nearest(name: str, names: Iterable[str]) -> list[str]:
+    """Return at most three names that are spelt almost like a name, the nearest first.
+
+    Example:
+        >>> nearest("opnai", ["openai", "anthropic", "xai"])
+        ['openai']
+    """
+    close = difflib.get_close_matches(name, [*names], n=_SUGGESTIONS)
+    likeness = [difflib.SequenceMatcher(None, one, name).ratio() for one in close]
+    return [one for one, like in zip(close, likeness, strict=True) if like > likeness[0] - _ALMOST]
+
+
+def did_you_mean(names: Iterable[str]) -> str:
+    """Return the question that suggests names.
+
+    Example:
+        >>> did_you_mean(["seed"]), did_you_mean(["a", "b", "c"])
+        ('did you mean "seed"?', 'did you mean "a", "b" or "c"?')
+    """
+    *others, last = [f'"{name}"' for name in names]
+    return f"did you mean {', '.join(others)} or {last}?" if others else f"did you mean {last}?"
 
 
 def is_text(value: Any) -> bool:
-    """Whether it is text that says something."""
+    """Return whether a value is a text that is not blank."""
     return isinstance(value, str) and bool(value.strip())
 
 
 def is_flag(value: Any) -> bool:
-    """Whether it is true or false."""
+    """Return whether a value is true or false."""
     return isinstance(value, bool)
 
 
 def is_integer(value: Any) -> bool:
-    """Whether it is a whole number; true and false are none."""
+    """Return whether a value is a whole number; true and false are not."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
 def is_number(value: Any) -> bool:
-    """Whether it is a finite number; true and false are none."""
+    """Return whether a value is a finite number; true and false are not."""
     return isinstance(value, int | float) and not isinstance(value, bool) and is_json(value)
 
 
 def is_count(value: Any) -> bool:
-    """Whether it is a whole number of at least 1."""
+    """Return whether a value is a whole number of at least 1."""
     return is_integer(value) and value >= 1
 
 
 def is_amount(value: Any) -> bool:
-    """Whether it is a finite number of at least 0."""
+    """Return whether a value is a finite number of at least 0."""
     return is_number(value) and value >= 0
 
 
 def is_positive(value: Any) -> bool:
-    """Whether it is a finite number above 0."""
+    """Return whether a value is a finite number above 0."""
     return is_number(value) and value > 0
 
 
 def is_visible(text: str) -> bool:
-    """Whether a text is printable ASCII, as headers and URLs must be."""
+    """Return whether a text is printable ASCII, as headers and URLs must be."""
     return text.isascii() and text.isprintable()
 
 
 def is_visible_text(value: Any) -> bool:
-    """Whether it is text of printable ASCII that says something."""
+    """Return whether a value is a printable ASCII text that is not blank."""
     return is_text(value) and is_visible(value)
 
 
 def is_json(value: Any) -> bool:
-    """Whether it can be written as JSON."""
+    """Return whether a value can be written as JSON."""
     try:
         json.dumps(value, allow_nan=False)
     except (TypeError, ValueError, RecursionError):
@@ -149,17 +180,17 @@ def is_json(value: Any) -> bool:
 
 
 def is_json_object(value: Any) -> bool:
-    """Whether it is a JSON object."""
+    """Return whether a value is a JSON object."""
     return isinstance(value, Mapping) and is_json(value)
 
 
 def is_json_list(value: Any) -> bool:
-    """Whether it is a JSON list."""
+    """Return whether a value is a JSON list."""
     return isinstance(value, list | tuple) and is_json(value)
 
 
 def is_texts(value: Any) -> bool:
-    """Whether it is a list of texts that say something."""
+    """Return whether a value is a list of texts that are not blank."""
     return is_json_list(value) and all(map(is_text, value))
 
 
@@ -169,9 +200,9 @@ _LONG = {"upTo", "beyond"}
 
 
 def is_price(value: Any) -> bool:
-    """Whether it is an object with `input` and `output`, and perhaps the other keys of a price.
+    """Return whether a value is an object with `input` and `output`, and optionally the other price keys.
 
-    `upTo` and `beyond` come together: a cost that depends on what is not said would be none.
+    `upTo` and `beyond` must both be given: without `beyond` the cost of a longer prompt would be unknown.
     """
     return (
         isinstance(value, Mapping)
@@ -184,89 +215,94 @@ def is_price(value: Any) -> bool:
 
 
 PRICE = Key("price", "an object with input and output, in US dollars per million tokens", is_price)
-"""The key of a config that says what calls cost."""
+"""The config key of a provider's prices."""
 
-# What stands between an entry of a suite and an open provider: the seam that every family fills.
+# The interface between a suite entry and an open provider, implemented by every family.
 #
-# A family is a module with a function `read` (a `Reader`), which checks an entry and gives its `Settings`:
-# plain data, nothing open. Settings know their lane and their secrets, and open the provider.
+# A family is a module with a function `read` (a `Reader`), which checks an entry and returns its `Settings`:
+# plain data, nothing is open. Settings know their lane and their secrets, and open the provider.
 
 
 class Templates(Protocol):
-    """Fills variables into texts."""
+    """Renders templates."""
 
     def render(self, text: str, variables: Mapping[str, Any], /) -> str:
-        """The text with its variables filled in.
+        """Return the text with its variables filled in.
 
         Raises:
-            TemplateError: It cannot be rendered.
+            TemplateError: The text cannot be rendered.
         """
         ...
 
     def syntax_error(self, text: str, /) -> str | None:
-        """What is wrong with a text as a template; None if nothing is."""
+        """Return the syntax error of a template; None if it is valid."""
         ...
 
 
 @attrs.frozen(kw_only=True)
 class Surroundings:
-    """What an entry is read against."""
+    """The context in which an entry is read."""
 
     environ: Mapping[str, str] = attrs.field(repr=False)
-    """Where keys and base URLs are looked for."""
+    """Environment variables, for keys and base URLs."""
     directory: Path
-    """What relative paths are relative to."""
+    """Base of relative paths."""
     templates: Templates = attrs.field(repr=False)
     withheld: frozenset[str] = frozenset()
-    """Variables of `environ` that no template may name."""
+    """Variables of `environ` that templates must not use."""
     runs_code: bool = True
-    """Whether reading an entry may run its code; otherwise that is only looked at."""
+    """True if reading an entry may run its code; otherwise the code is only inspected."""
     fence: Fence = attrs.field()
-    """Decides which files the entry may name; those of `directory` if nothing else is given."""
+    """Decides which files the entry may name; by default those of `directory`."""
 
     @fence.default
     def _own_folder(self) -> Fence:
         return Fence((self.directory,))
 
     def place(self, named: str) -> Path | Refused:
-        """The path that an entry names, with its links followed, or why it may not be opened."""
+        """Return the path of a named file, with links resolved, or the reason why it may not be opened."""
         return self.fence.admit(self.directory / named, show(named))
 
 
 class Shared(Protocol):
-    """What the providers of one run share, alive as long as they are open."""
+    """The resources that the providers of one run share while they are open."""
 
     @property
     def templates(self) -> Templates:
-        """For providers whose config holds templates."""
+        """The template renderer, for providers with templates in their config."""
         ...
 
     @property
     def runs_code(self) -> bool:
-        """Whether code that a call brings along may run."""
+        """True if code in a request may run."""
         ...
 
     async def http(self, tls: TlsSettings | None = None) -> HttpClient:
-        """The client for connections with these TLS settings, opened when it is first asked for."""
+        """Return the client for connections with these TLS settings, opened on first use."""
         ...
 
 
 class Settings(ABC):
-    """An entry that is known to be right; nothing is open yet."""
+    """The settings of a valid entry; nothing is open yet."""
 
     @property
     @abstractmethod
     def lane_key(self) -> str:
-        """Settings with equal keys share one rate-limit scope, and so one lane. Holds no secret."""
+        """Key of the lane: settings with equal keys share one lane. Holds no secret."""
+
+    @property
+    def own_name(self) -> str:
+        """The name with which messages of the open provider begin, in place of a label; "" for none."""
+        return ""
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """Texts that nothing that is written may contain."""
+        """Texts that must not appear in any output."""
         return ()
 
     @property
     def urls(self) -> tuple[str, ...]:
-        """The URLs that stand in the suite; each may be a template."""
+        """URLs in the suite; each may be a template."""
         return ()
 
     @property
@@ -276,27 +312,27 @@ class Settings(ABC):
 
     @property
     def code_keys(self) -> tuple[str, ...]:
-        """Keys of the config that hold code which a request brings along."""
+        """Config keys that hold code sent with a request."""
         return ()
 
     @property
     def credential_choices(self) -> Mapping[str, str]:
-        """Keys of the config that choose among the credentials on the user's machine.
+        """Config keys that choose among the credentials on the user's machine.
 
-        Each with the variable by which the user makes the same choice.
+        Each with the environment variable that makes the same choice.
         """
         return {}
 
     @property
     def metering(self) -> Metering:
-        """What is known of its tokens and prices before a call."""
+        """The token counts and prices that are known before a call."""
         return Metering()
 
     @abstractmethod
     def open(self, shared: Shared, /) -> AbstractAsyncContextManager[Provider]:
-        """A provider of its own, which is closed with everything it opened."""
+        """Open a separate provider; leaving the context closes everything it opened."""
 
 
 Reader: TypeAlias = Callable[[str, str, Mapping[str, Any], Surroundings], Settings | list[Problem]]
 """`read(prefix, rest, config, around)`: for the id `exec:date -u` the prefix is `exec`, the rest
-`date -u`. Returns everything that is wrong, with paths relative to the entry: `.id`, `.config.seed`."""
+`date -u`. Returns all problems, with paths relative to the entry: `.id`, `.config.seed`."""

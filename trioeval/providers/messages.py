@@ -1,10 +1,10 @@
-"""From the text of a prompt to chat messages.
+"""Conversion of a prompt's text to chat messages.
 
-* A text that starts with `- role:` is a YAML list of messages; all its scalars stay text, so that
-  `content: 12:30` and `content: no` mean what they say.
-* A text that is a JSON list of objects with roles is the messages.
-* Any other text is the content of one user message. Only a text that opens like JSON and then is
-  none is refused: it was surely meant to be messages.
+* A text that starts with `- role:` is a YAML list of messages; its scalars stay text, so that
+  `content: 12:30` and `content: no` keep their spelling.
+* A text that is a JSON list of objects with roles is a list of messages.
+* Any other text is the content of one user message. A text that starts like JSON but is invalid is
+  refused, because it was meant to be messages.
 """
 
 import json
@@ -18,24 +18,24 @@ from trioeval.errors import ProviderError
 from trioeval.providers.config import is_json
 
 OPENS_LIKE_JSON = re.compile(r'\s*(\[\s*[{\]]|\{\s*["}])')
-"""`[{`, `[]`, `{"` or `{}`; a bare `[` or `{` also begins ordinary prompts, such as `[INST]`."""
+"""`[{`, `[]`, `{"` or `{}`; a bare `[` or `{` also starts ordinary prompts, such as `[INST]`."""
 
 
 NULL = ("tag:yaml.org,2002:null", re.compile(r"(~|null|Null|NULL|)\Z"))
 
 
 class _TextLoader(yaml.CSafeLoader):
-    """Reads every plain scalar as text, except those that say nothing."""
+    """Reads every plain scalar as text, except null."""
 
 
 _TextLoader.yaml_implicit_resolvers = {first: [NULL] for first in ("~", "n", "N", "")}
 
 
 def to_messages(prompt: str) -> list[Any]:
-    """The messages that a rendered prompt stands for; never empty.
+    """Return the messages of a rendered prompt; never empty.
 
     Raises:
-        ProviderError: `bad_request`, if the text was meant to be messages and is not.
+        ProviderError: `bad_request`, if the text was meant to be messages and is invalid.
 
     Example:
         >>> to_messages("Hello")
@@ -51,7 +51,7 @@ def to_messages(prompt: str) -> list[Any]:
 
 
 def _read_yaml(text: str) -> list[Any]:
-    """The list: a text that begins with a dash holds nothing else."""
+    """Return the list: a text that begins with a dash cannot be anything else."""
     try:
         data: list[Any] = yaml.load(text, Loader=_TextLoader)  # noqa: S506 - derived from the safe loader
     except yaml.MarkedYAMLError as error:
@@ -61,7 +61,7 @@ def _read_yaml(text: str) -> list[Any]:
         first, *_ = str(error).splitlines() or [type(error).__name__]
         _refuse(f"its YAML is not valid: {first}")
     if not is_json(data):
-        _refuse("its YAML holds values that JSON does not know")
+        _refuse("its YAML has values that JSON does not support")
     return data
 
 
@@ -69,11 +69,11 @@ def _read_json(text: str) -> Any:
     try:
         return json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
-        _refuse(f"it begins like JSON and is not: {error}")
+        _refuse(f"it starts like JSON but is not valid: {error}")
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a JSON value")
+    raise ValueError(f"{name} is not a valid JSON value")
 
 
 def _checked(data: list[Any]) -> list[Any]:
@@ -88,10 +88,10 @@ def _has_role(item: Any) -> bool:
 
 
 def _refuse(reason: str) -> NoReturn:
-    raise ProviderError("bad_request", f"the prompt cannot be sent: {reason}")
+    raise ProviderError("bad_request", f"invalid prompt: {reason}")
 
 
-# `data:` URIs, in which prompts carry images and documents.
+# `data:` URIs, the form of images and documents in prompts.
 
 
 _DATA_URI = re.compile(r"data:([\w.+-]+/[\w.+-]+)(?:;[\w-]+=[^;,\s]*)*;base64,([A-Za-z0-9+/=_-]+)")
@@ -99,16 +99,16 @@ _DATA_URI = re.compile(r"data:([\w.+-]+/[\w.+-]+)(?:;[\w-]+=[^;,\s]*)*;base64,([
 
 @attrs.frozen
 class DataUri:
-    """What a `data:` URI holds."""
+    """The parts of a base64 `data:` URI."""
 
     media_type: str
-    """As `image/png`."""
+    """For example `image/png`."""
     data: str = attrs.field(repr=False)
-    """In base64."""
+    """The data in base64."""
 
 
 def read_data_uri(value: Any) -> DataUri | None:
-    """The parts of a text that is a `data:` URI in base64; None if it is not one.
+    """Return the parts of a text that is a base64 `data:` URI; None for any other value.
 
     Example:
         >>> read_data_uri("data:image/png;base64,iVBORw==").media_type
@@ -119,7 +119,7 @@ def read_data_uri(value: Any) -> DataUri | None:
 
 
 def read_image_url(part: Any) -> str | None:
-    """The URL of a part of a chat message that is an image; None if it is no such part."""
+    """Return the URL of a chat message part that is an image; None for any other part."""
     if not isinstance(part, dict) or part.get("type") != "image_url":
         return None
     image = part.get("image_url")

@@ -1,7 +1,7 @@
-"""What is known of a provider's tokens and prices before a call.
+"""The token counts and prices of a provider that are known before a call.
 
-Bounds are read from the body that is sent with an empty prompt: so nothing that a config, a default or the
-environment puts into it is forgotten.
+Limits are read from the body that would be sent with an empty prompt, so that config, defaults and
+environment are all taken into account.
 """
 
 import functools
@@ -14,34 +14,34 @@ import attrs
 
 from trioeval.providers.prices import Price
 
-# How many tokens a call may use, before it is made.
+# The number of tokens that a call may use, estimated before the call.
 #
-# By default a text counts as many tokens as it has bytes in UTF-8: no vocabulary of byte pairs needs more.
-# With the extra `tokens` the texts of OpenAI models are counted exactly, with their own vocabularies.
+# By default a text counts as many tokens as it has bytes in UTF-8: no byte-pair vocabulary needs more.
+# With the extra `tokens`, texts for OpenAI models are counted exactly, with their own vocabularies.
 
 
 Counter: TypeAlias = Callable[[str], int]
-"""Tokens of a text, never too few."""
+"""Returns the number of tokens of a text, never too few."""
 
 VOCABULARIES: Mapping[str, re.Pattern[str]] = {
     "o200k_base": re.compile(r"(gpt-(4o|4\.[15]|5)|chatgpt-4o|o\d)"),
     "cl100k_base": re.compile(r"(gpt-(4|3\.5)|text-embedding-(3|ada-002))"),
 }
-"""Which models of OpenAI use which, by the beginning of their names; the first that fits."""
+"""Patterns for the model names of each OpenAI vocabulary; the first match wins."""
 
 _PER_MESSAGE = 4
-"""Tokens that a message has besides its text, and the reply's beginning."""
+"""Tokens of a message besides its text, and of the start of the reply."""
 _MESSAGE = re.compile(r'"role"|^- role:', re.MULTILINE)
 
 
 def count_bytes(text: str) -> int:
-    """The bytes of a text in UTF-8."""
+    """Return the number of bytes of a text in UTF-8."""
     return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
 
 
 @functools.lru_cache(64)
 def find_counter(model: str) -> Counter | None:
-    """An exact counter for a model of OpenAI; None for others, or without the extra `tokens`."""
+    """Return an exact counter for an OpenAI model; None for others, or without the extra `tokens`."""
     if importlib.util.find_spec("bpe_openai") is None:
         return None
     name = model.removeprefix("ft:").rsplit("/", 1)[-1]
@@ -54,7 +54,7 @@ def find_counter(model: str) -> Counter | None:
 def _exact(vocabulary: str) -> Counter:
     @functools.cache
     def encoding() -> Any:
-        import bpe_openai  # noqa: PLC0415 - takes half a second, for the first call that needs it
+        import bpe_openai  # noqa: PLC0415 - takes half a second, on the first call that needs it
 
         return bpe_openai.get_encoding(vocabulary)
 
@@ -66,7 +66,7 @@ def _exact(vocabulary: str) -> Counter:
 
 
 GUESSED_REPLY = 1024
-"""Tokens that are reserved for a reply that nothing bounds."""
+"""Tokens that are reserved for a reply of unlimited length."""
 
 _LONGEST = (
     "max_tokens",
@@ -81,33 +81,33 @@ _MANY = ("n", "candidateCount")
 
 @attrs.frozen(kw_only=True)
 class Metering:
-    """What one call may use, as far as it does not depend on its prompt."""
+    """The maximum usage of one call, as far as it does not depend on the prompt."""
 
     count: Counter = count_bytes
-    """Tokens of a text, at most."""
+    """Returns the maximum number of tokens of a text."""
     overhead: int = 0
-    """Tokens of what goes with every prompt (tools, instructions, schemas), at most."""
+    """Maximum tokens sent with every prompt (tools, instructions, schemas)."""
     longest_reply: int = GUESSED_REPLY
-    """Tokens of a reply, at most."""
+    """Maximum tokens of a reply."""
     is_bounded: bool = False
-    """Whether that is a bound, and no guess."""
+    """True if `longest_reply` is a limit and not a guess."""
     price: Price | None = None
-    """None where no price is known."""
+    """None if no price is known."""
     says_cost: bool = False
-    """Whether replies say what they cost, whatever a price says."""
+    """True if replies report their cost, which then overrides the price."""
     most_cost: float | None = None
-    """US dollars of a call at most, ≥ 0; None where only the price bounds them."""
+    """Maximum US dollars of a call, ≥ 0; None if only the price limits them."""
     is_paid: bool = False
-    """Whether it is a service whose answers cost money."""
+    """True if its replies cost money."""
 
 
 def most_money(known: Metering, prompt: int, reply: int) -> float:
-    """The most that a call may cost, in US dollars.
+    """Return the maximum cost of a call in US dollars.
 
     Args:
-        known: Its provider.
-        prompt: Tokens of the prompt, at most.
-        reply: Likewise of the reply.
+        known: The metering of its provider.
+        prompt: Maximum tokens of the prompt.
+        reply: Maximum tokens of the reply.
 
     Example:
         >>> most_money(Metering(price=Price(input=1, output=2)), 1_000_000, 500_000)
@@ -121,7 +121,7 @@ def most_money(known: Metering, prompt: int, reply: int) -> float:
 
 
 def longest_reply(body: Mapping[str, Any]) -> int | None:
-    """The most tokens that a reply to a body may have, all choices together; None if nothing bounds it.
+    """Return the maximum tokens of a reply to a body, over all choices; None if nothing limits it.
 
     Example:
         >>> longest_reply({"max_tokens": 10, "max_completion_tokens": 50, "n": 2})

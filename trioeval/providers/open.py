@@ -1,8 +1,8 @@
-"""The providers of a run, open: what they share, and what holds for all of them.
+"""The open providers of a run: shared resources, and the guarantees for all of them.
 
-Whoever opens providers here gets `Reply`s, whatever was written to answer: a plain text is a reply, an
-exception that is no `ProviderError` is the failure `unexpected`, and no secret of any provider stands in
-what tells of a call, and nothing that is surely a key in what was answered.
+Providers opened here always return a `Reply`: a plain string becomes a reply, an exception that is not a
+`ProviderError` becomes the failure `unexpected`. Errors, headers and names of a call contain no known secret,
+and replies contain nothing that is surely a key.
 """
 
 from collections.abc import AsyncGenerator, Sequence
@@ -33,15 +33,15 @@ async def open_providers(
 ) -> AsyncGenerator[tuple["OpenProvider", ...]]:
     """Open providers, in the order of `specs`, and close them with everything they opened.
 
-    The HTTP library is imported if one of them needs it. Each is open once: entries that share a lane
-    do not share a position in a recording.
+    The HTTP library is imported if one of them needs it. Each is opened separately: entries that share a
+    lane do not share a position in a recording.
 
     Args:
         specs: From `resolve`.
-        templates: For configs that hold templates.
-        recorder: Writes down all that they answer, under their names.
-        tls: How servers are trusted of which a config says nothing; None is the usual way.
-        hosts: The only hosts that requests may go to, from entries that run no code; None allows all.
+        templates: Renders the templates of configs.
+        recorder: Records all replies, by provider name.
+        tls: TLS settings for servers whose config has none; None uses the defaults.
+        hosts: The only hosts that requests may go to, if no entry runs code; None allows all.
 
     Raises:
         ProviderError: One of them cannot be opened.
@@ -51,19 +51,19 @@ async def open_providers(
         shared = _Shared(templates, stack, tls or TlsSettings(), hosts)
         opened = [await stack.enter_async_context(spec.settings.open(shared)) for spec in specs]
         yield tuple(
-            OpenProvider(spec, position, CustomProvider(spec.id, provider), secrets, recorder)
+            OpenProvider(spec, position, CustomProvider(spec.name, provider), secrets, recorder)
             for position, (spec, provider) in enumerate(zip(specs, opened, strict=True))
         )
 
 
 @attrs.frozen
 class OpenProvider:
-    """A provider that always answers with a `Reply` or raises a `ProviderError`, without secrets."""
+    """A provider that returns a `Reply` or raises a `ProviderError`, both without secrets."""
 
     spec: ProviderSpec
-    """Where it comes from."""
+    """The spec it was opened from."""
     position: int
-    """Which of those that were opened together it is, ≥ 0."""
+    """Its index among the providers opened together, ≥ 0."""
     _provider: CustomProvider
     _secrets: tuple[str, ...] = attrs.field(repr=False)
     _recorder: Recorder | None = attrs.field(repr=False)
@@ -75,11 +75,11 @@ class OpenProvider:
         return asked if isinstance(asked, Cacheable) else None
 
     async def __call__(self, request: Request, /) -> Reply:
-        """Answer one request.
+        """Send one request.
 
         Raises:
-            ProviderError: The call failed; or its reply may hold a key, and is nested too deeply to be
-                looked through (`malformed_reply`).
+            ProviderError: The call failed; or its reply may hold a key and is nested too deeply to be
+                searched (`malformed_reply`).
         """
         if self._recorder is None:
             return await self._answer(request)
@@ -91,27 +91,27 @@ class OpenProvider:
             answer = error
             raise
         finally:
-            if answer is not None:  # None of a call that was cut off: it has no answer to repeat
+            if answer is not None:  # None for a cancelled call: it has no reply to record
                 latency = trio.current_time() - started_at
                 self._record(self._recorder, request, answer, latency)
         return answer
 
     @property
     def is_cacheable(self) -> bool:
-        """Whether there may be a `cache_key` for any request."""
+        """True if `cache_key` may return a key for any request."""
         return self._cacheable is not None
 
     def cache_key(self, request: Request) -> bytes | None:
-        """What a reply to a request is kept under; None if it may stand for no other call.
+        """Return the cache key for the reply to a request; None if the reply must not be reused.
 
-        Equal for two requests if and only if all is equal that decides the reply. The question is the
-        first 32 bytes; behind them stands who is asked. Not a checkpoint; some 50 microseconds.
+        Equal for two requests if and only if everything that decides the reply is equal. The first 32 bytes
+        identify the request; the provider's name follows. Not a checkpoint; takes about 50 microseconds.
         """
         if self._cacheable is None:
             return None
         try:
             question = self._cacheable.cache_question(request)
-        except ProviderError:  # the call will say so
+        except ProviderError:  # raised again by the call itself
             return None
         if question is None:
             return None
@@ -120,9 +120,9 @@ class OpenProvider:
     def _record(
         self, recorder: Recorder, request: Request, answer: Reply | ProviderError, latency: float
     ) -> None:
-        """Write a call down without secrets: an id may be a URL with a key.
+        """Record a call without secrets: an id may be a URL with a key.
 
-        A recording is found by its prompt, so only what is surely a key is blanked there.
+        A recording is found by its prompt, so only texts that are surely keys are hidden there.
         """
         name = hide(self.spec.name, self._secrets)
         prompt = hide_in(request.prompt, surely_keys(self._secrets))
@@ -136,8 +136,8 @@ class OpenProvider:
             failure = error
         else:
             return self._clean(reply)
-        # Outside of the handler, so that what the failure was raised from is no context of a clean one.
-        told = self._as_the_lane_sees(failure)
+        # Outside of the handler, so that the original failure is not the context of a clean one.
+        told = self._with_label(self._as_the_lane_sees(failure))
         clean = hide_in_error(told, self._secrets)
         if clean is told and told is not failure:
             raise told from failure
@@ -150,23 +150,30 @@ class OpenProvider:
             pass
         raise ProviderError(
             "malformed_reply",
-            "the reply is nested too deeply to look for keys in it",
+            "the reply is nested too deeply to be searched for keys",
             usage=reply.usage,
             money=reply.cost,
         )
 
+    def _with_label(self, error: ProviderError) -> ProviderError:
+        """Return the error with the entry's label in place of the provider's own name, if it has one."""
+        label, own = self.spec.label, self.spec.settings.own_name
+        if label is None or not own or not error.message.startswith(own):
+            return error
+        return error.told_as(f"{label}{error.message.removeprefix(own)}")
+
     def _as_the_lane_sees(self, error: ProviderError) -> ProviderError:
-        """The same error, or one that says "too many calls", where the suite says that it means that."""
+        """Return the error, as `overloaded` if the suite lists its status in `overloadStatuses`."""
         if error.kind != "server" or error.status not in self.spec.overload_statuses:
             return error
         return error.told_as(error.message, kind="overloaded")
 
 
 def hide_in_reply(reply: Reply, secrets: Sequence[str]) -> Reply:
-    """A reply without secrets; the same one if it has none.
+    """Return a reply without secrets; the same object if it has none.
 
     Raises:
-        RecursionError: It may hold one, and is nested too deeply to be looked through.
+        RecursionError: It may hold one, and is nested too deeply to be searched.
     """
     keys = surely_keys(secrets)
     clean = {

@@ -1,6 +1,6 @@
-"""What calls cost: a dated table of list prices, and the arithmetic.
+"""Costs of calls: a dated table of list prices, and the arithmetic.
 
-A price that is not known stays unknown: cost is then None, never 0.
+An unknown price stays unknown: the cost is then None, never 0.
 """
 
 import functools
@@ -18,7 +18,7 @@ from trioeval.usage import Usage
 _DATE = re.compile(r"-(\d{4}-\d\d-\d\d|20\d{6})$")
 
 PER = 1_000_000
-"""Prices are for so many tokens."""
+"""Number of tokens that a price is for."""
 
 
 @attrs.frozen(kw_only=True)
@@ -28,16 +28,16 @@ class Price:
     input: float
     output: float
     cached_input: float | None = None
-    """Of prompt tokens from a cache; None is as `input`."""
+    """Price of cached prompt tokens; None means `input`."""
     cache_write: float | None = None
-    """Of prompt tokens written to a cache; None is as `input`."""
+    """Price of prompt tokens written to a cache; None means `input`."""
     up_to: float = math.inf
-    """Prompt tokens up to which these prices hold."""
+    """Maximum prompt tokens for these prices."""
     beyond: "Price | None" = None
-    """What calls with longer prompts cost; there if `up_to` is finite."""
+    """Price of calls with longer prompts; set if `up_to` is finite."""
 
     def cost(self, usage: Usage) -> float | None:
-        """What a call cost, in US dollars; None where its tokens are not known.
+        """Return the cost of a call in US dollars; None if its token counts are unknown.
 
         Example:
             >>> Price(input=2, output=8, cached_input=0.5).cost(
@@ -60,7 +60,7 @@ class Price:
         return dollars / PER
 
     def most(self, prompt: int, completion: int) -> float:
-        """The most that a call with at most so many tokens can cost, in US dollars."""
+        """Return the maximum cost in US dollars of a call with these maximum token counts."""
         dearest = max(self.input, self.cached_input or 0.0, self.cache_write or 0.0)
         most = (prompt * dearest + completion * self.output) / PER
         if self.beyond is None or prompt <= self.up_to:
@@ -70,15 +70,15 @@ class Price:
 
 @attrs.frozen
 class PriceTable:
-    """List prices of services at one day."""
+    """List prices of services on one day."""
 
     date: str
-    """As YYYY-MM-DD."""
+    """The day as YYYY-MM-DD."""
     prices: Mapping[str, Mapping[str, Price]]
-    """By family and model; a model's name also stands for its dated versions."""
+    """Prices by family and model; a model's name also covers its dated versions."""
 
     def find(self, family: str, model: str) -> Price | None:
-        """The price of a model, or of the name of which it is a dated version.
+        """Return the price of a model, or of the undated name of a dated version.
 
         Example:
             >>> table = PriceTable("2026-01-01", {"openai": {"gpt-4.1": Price(input=2, output=8)}})
@@ -92,7 +92,7 @@ class PriceTable:
 
 
 def read_price(value: Mapping[str, Any]) -> Price:
-    """The price that a config gives; it has been checked, see `PRICE`."""
+    """Return the price in a config that has been checked with `PRICE`."""
     return Price(
         input=value["input"],
         output=value["output"],
@@ -105,7 +105,7 @@ def read_price(value: Mapping[str, Any]) -> Price:
 
 @functools.cache
 def list_prices() -> PriceTable:
-    """The table that comes with the package."""
+    """Return the table that is part of the package."""
     data = json.loads(files("trioeval.providers").joinpath("prices.json").read_text("utf-8"))
     return PriceTable(
         data["date"],

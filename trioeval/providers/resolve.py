@@ -1,6 +1,5 @@
-"""From the id and config of a suite's entry to settings that can be opened."""
+"""Resolution of a suite entry: its id and config become settings that can be opened."""
 
-import difflib
 import importlib
 import re
 from collections.abc import Iterable, Mapping
@@ -16,14 +15,17 @@ from trioeval.paths import Fence
 from trioeval.providers.base import Asked, Provider
 from trioeval.providers.command_secrets import hide_in_command
 from trioeval.providers.config import (
+    THIS_PROVIDER,
     Key,
     Reader,
     Settings,
     Surroundings,
     Templates,
     config_path,
+    did_you_mean,
     is_integer,
     is_number,
+    nearest,
     read_config,
     show,
     to_snake,
@@ -45,7 +47,7 @@ from trioeval.providers.secrets import (
 )
 from trioeval.providers.vendors.services import ANY_SERVICE, SERVICES
 
-# `{{env.NAME}}` in the config of a provider: how keys come into a suite without standing in it.
+# `{{env.NAME}}` in a provider's config, so that a suite need not contain keys.
 
 
 _NAME = r"""env(?:\.([A-Za-z_]\w*)|\[(?:'([^']+)'|"([^"]+)")\])"""
@@ -55,14 +57,14 @@ _PART = re.compile(r"\{\{.*?\}\}", re.DOTALL)
 
 
 @attrs.define
-class Expanded:
-    """A config with its references filled in."""
+class ExpandedConfig:
+    """A config with its environment variables filled in."""
 
     value: Any
     names: list[str] = attrs.field(factory=list)
-    """The variables that were filled in."""
+    """The variables that were used."""
     secrets: list[str] = attrs.field(factory=list, repr=False)
-    """Values of variables whose names say that they are secret, and what they are made of."""
+    """Values of variables with secret names, and their parts."""
     problems: list[Problem] = attrs.field(factory=list)
 
 
@@ -71,16 +73,16 @@ def expand_env(
     environ: Mapping[str, str],
     templates: Templates,
     withheld: AbstractSet[str] = frozenset(),
-) -> Expanded:
-    """Fill in every `{{env.NAME}}` in the texts of a config; other templates stay as they are.
+) -> ExpandedConfig:
+    """Fill in every `{{env.NAME}}` in the texts of a config; other templates stay unchanged.
 
-    A name alone must be set. Behind a filter, as in `{{ env.NAME | default('x') }}`, it need not be.
+    A plain name must be set. With a filter, as in `{{ env.NAME | default('x') }}`, it need not be.
 
     Args:
         config: The config of an entry.
-        environ: What names are looked up in.
-        templates: What renders those that are more than a name.
-        withheld: Names that templates must not fill in.
+        environ: The environment variables.
+        templates: Renders templates that are more than a name.
+        withheld: Names that templates must not use.
 
     Example:
         >>> from trioeval.templates import Templates
@@ -89,7 +91,7 @@ def expand_env(
         >>> expand_env(config, environ, Templates(env=environ)).value
         {'headers': {'x-team': 'blue', 'x-a': 'BLUE {{x}}'}}
     """
-    expander = _Expander(environ, templates, withheld, Expanded(None))
+    expander = _Expander(environ, templates, withheld, ExpandedConfig(None))
     expander.into.value = expander.expand(config, ".config")
     return expander.into
 
@@ -99,10 +101,10 @@ class _Expander:
     environ: Mapping[str, str] = attrs.field(repr=False)
     templates: Templates
     withheld: AbstractSet[str]
-    into: Expanded
+    into: ExpandedConfig
 
     def expand(self, value: Any, path: str) -> Any:
-        """The value at a path, with its references filled in."""
+        """Return the value at a path, with its variables filled in."""
         match value:
             case str() if "{{" in value and "env" in value:
                 return _PART.sub(lambda part: self._part(part[0], path), value)
@@ -121,7 +123,7 @@ class _Expander:
             self.into.problems += (
                 Problem(
                     path,
-                    f"an untrusted suite does not see the environment variable {name}",
+                    f"an untrusted suite cannot read the environment variable {name}",
                     f"allow it with --allow-env {name}",
                 )
                 for name in dict.fromkeys(hidden)
@@ -149,9 +151,9 @@ class _Expander:
             return ""
 
 
-# Which module reads the entries of a prefix.
+# The module that reads the entries of each prefix.
 #
-# Modules are named here and imported when an entry needs them: a suite of echoes loads no vendor.
+# Modules are only named here, and imported when an entry needs them: a suite of echoes loads no vendor.
 
 
 MODULES: Mapping[str, str] = {
@@ -174,13 +176,13 @@ MODULES: Mapping[str, str] = {
     "google-sdk": "sdk.entries",
     "bedrock": "sdk.bedrock",
 }
-"""By prefix; each module has a function `read`."""
+"""Module by prefix; each has a function `read`."""
 
 LOCAL = frozenset({"echo", "local", "replay", "sequence", "sim"})
 """Prefixes of entries that call no server."""
 
 CODE = frozenset({"exec", "python"})
-"""Prefixes of entries that run code on this machine; all others ask a server."""
+"""Prefixes of entries that run code on this machine; all others call a server."""
 
 FORMS = (
     "echo",
@@ -203,7 +205,7 @@ FORMS = (
     "exec:<command>",
     "python:<file>",
 )
-"""What ids look like, for messages; services are those of `SERVICES`."""
+"""The forms of ids, for the reference page; services are those of `SERVICES`."""
 
 
 _IMAGES = frozenset({"image", "video"})
@@ -232,7 +234,7 @@ KINDS_NOT_SUPPORTED: Mapping[str, frozenset[str]] = {
     "mistral": _OPENAI | {"embed"},
     "xai": _OPENAI | {"embedding", "embeddings", "voice"},
 }
-"""By prefix, what other tools know behind it, which must not be taken for a model's name."""
+"""Kinds of requests that other tools support, by prefix; they must not be taken for a model's name."""
 
 _MODELS_NOT_SUPPORTED = {
     "bedrock": re.compile(r"amazon\.nova-(?:sonic|reel)|luma\.ray"),
@@ -252,7 +254,7 @@ _PREFIXES_NOT_SUPPORTED = frozenset(
         *("websocket", "ws", "wss"),
     }
 )
-"""Prefixes that other tools know."""
+"""Prefixes that other tools support."""
 
 _INSTEAD: Mapping[str, str] = {
     **dict.fromkeys(
@@ -264,17 +266,17 @@ _INSTEAD: Mapping[str, str] = {
             "codex-desktop",
             "codex-sdk",
         ),
-        "write exec:<command> in a task of type agent to run its command line",
+        "use exec:<command> in a task of type agent to run its command line",
     ),
-    "converse": "write bedrock:<model>, which uses Converse",
-    "embed": "write mistral:embedding:<model>",
+    "converse": "use bedrock:<model>, which calls Converse",
+    "embed": "use mistral:embedding:<model>",
 }
 _PROGRAM = re.compile(r"\.([cm]?[jt]s|go|rb)(?::\w+)?$")
-_OWN = "https://<url>, python:<file> or exec:<command> can ask anything else"
+_OWN = "https://<url>, python:<file> and exec:<command> can call anything else"
 
 
 def not_supported(prefix: str, rest: str) -> Problem | None:
-    r"""The problem of an id of another tool whose kind of provider does not exist here.
+    r"""Return the problem of an id from another tool whose kind of provider does not exist here.
 
     Example:
         >>> str(not_supported("openai", "tts:tts-1")).partition("\n")[0]
@@ -285,10 +287,10 @@ def not_supported(prefix: str, rest: str) -> Problem | None:
     file = rest if prefix == "python" else "" if rest else prefix
     if program := _PROGRAM.search(file):
         runner = {"s": "node", "o": "go run", "b": "ruby"}[program[1][-1]]
-        hint = f"write it in Python, or run it with exec:{runner} {file}"
-        return Problem(".id", f'"{file}" is not Python: providers are Python files', hint)
+        hint = f"write the provider in Python, or run the file with exec:{runner} {file}"
+        return Problem(".id", f'"{file}" is not a Python file', hint)
     if prefix in _PREFIXES_NOT_SUPPORTED:
-        hint = f"if its API is that of OpenAI, write openai:<model> with apiBaseUrl; {_OWN}"
+        hint = f"if its API is compatible with OpenAI, use openai:<model> with apiBaseUrl; {_OWN}"
         return Problem(".id", f'"{prefix}:" is not supported', hint)
     plain = prefix.removesuffix("-sdk")
     service, colon, behind = rest.partition(":")
@@ -302,12 +304,12 @@ def not_supported(prefix: str, rest: str) -> Problem | None:
         named = rest
     else:
         return None
-    hint = _INSTEAD.get(named, f"write {prefix}:<model>; {_OWN}")
+    hint = _INSTEAD.get(named, f"use {prefix}:<model>; {_OWN}")
     return Problem(".id", f'"{prefix}:{named}" is not supported', hint)
 
 
 def find_reader(prefix: str) -> Reader | None:
-    """Who reads the entries of a prefix; None if nobody does."""
+    """Return the function that reads the entries of a prefix; None for an unknown prefix."""
     module = MODULES.get(prefix)
     if module is None:
         return None
@@ -325,7 +327,7 @@ _LIMITS = {
         lambda value: is_number(value) and value >= 0,
     ),
 }
-"""What every config may say, and no provider reads itself."""
+"""Config keys of every provider, which no provider reads itself."""
 
 
 _COMMAND = "exec:"
@@ -333,49 +335,53 @@ _COMMAND = "exec:"
 
 @attrs.frozen(repr=False)
 class ProviderSpec:
-    """A provider whose entry is known to be right; nothing is open yet."""
+    """A provider with a valid entry; nothing is open yet."""
 
     id: str
-    """As the suite says it."""
+    """The id in the suite."""
     name: str
     """The entry's label, or its id."""
     settings: Settings
     metering: Metering
-    """What is known of its tokens and prices."""
+    """The token counts and prices that are known before a call."""
     overload_statuses: frozenset[int] = frozenset()
-    """HTTP statuses of server errors that mean "too many calls" here."""
+    """HTTP statuses of server errors that mean "too many calls" for this provider."""
     max_retries: int | None = None
-    """What the entry's config says of its lane, ≥ 0; None if it says nothing."""
+    """Maximum number of retries in the entry's config, ≥ 0; None if not set."""
     _filled_in: tuple[str, ...] = ()
     named_variables: tuple[str, ...] = ()
-    """Environment variables that its templates name."""
+    """Environment variables in its templates."""
+    label: str | None = None
+    """The entry's label; None if it has none."""
 
     def __repr__(self) -> str:
         return f"<ProviderSpec {hide(self.name, self.secrets)!r}>"
 
     @property
     def lane_key(self) -> str:
-        """Specs with equal keys share one rate-limit scope, and so one lane. Holds no secret."""
+        """Key of the lane: specs with equal keys share one lane. Holds no secret."""
         key = self.settings.lane_key
         for secret in self.secrets:
             if len(secret) >= SHORTEST:
-                key = key.replace(secret, digest(secret))  # two that differ in it stay two
+                key = key.replace(
+                    secret, digest(secret)
+                )  # keys that differ in a secret stay different
         return key
 
     @property
     def answers_for_nothing(self) -> bool:
-        """Whether it always answers the same to the same, at once and at no price."""
+        """True if it returns equal replies to equal requests, immediately and at no cost."""
         return isinstance(self.settings, EchoSettings)
 
     @property
     def ignores_variables(self) -> bool:
-        """Whether it looks at the prompt alone, not at the variables that it was made of."""
+        """True if it reads only the prompt, not the variables."""
         known = EchoSettings | ReplaySettings | SequenceSettings | AdapterSettings
         return isinstance(self.settings, known)
 
     @property
     def asked(self) -> Asked:
-        """Who it asks."""
+        """The identity of the model that it calls."""
         shown = self.shown(self.id)
         if not isinstance(self.settings, AdapterSettings):
             return Asked(id=shown)
@@ -389,12 +395,12 @@ class ProviderSpec:
         )
 
     def shown(self, text: str) -> str:
-        """Its id or label without secrets; those of a command line are blanked where they stand."""
+        """Return its id or label without secrets; those of a command line are hidden in place."""
         return hide(_without_command_secrets(text), self.secrets)
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """Texts that nothing that is written may contain, longest first."""
+        """Texts that must not appear in any output, longest first."""
         return longest_first((*self.settings.secrets, *self._filled_in))
 
 
@@ -413,27 +419,27 @@ def resolve(
     withheld: frozenset[str] = frozenset(),
     runs_code: bool = True,
 ) -> ProviderSpec:
-    """Find out which provider an entry means, and check all of its config.
+    """Return the provider that an entry means, after checking all of its config.
 
     Reads the files that the entry names, and nothing else.
 
     Args:
         entry_id: As in the suite: `echo`, `openai:gpt-4.1-mini`, `replay:replies.jsonl`, or a name
             in `custom`.
-        config: The entry's config. `{{env.NAME}}` in its texts is the environment's NAME.
-        environ: Where keys and base URLs are looked for.
-        directory: What relative paths are relative to.
-        templates: What renders the texts of those configs that are templates.
-        custom: Async callables by the id that means them; they win over everything else.
-        label: What the suite calls the entry.
-        overload_statuses: HTTP statuses of server errors that mean "too many calls" here.
-        readers: Who reads the entries of a prefix here, in place of who usually does.
+        config: The entry's config. `{{env.NAME}}` in its texts is the environment variable NAME.
+        environ: Environment variables, for keys and base URLs.
+        directory: Base of relative paths.
+        templates: Renders the configs that are templates.
+        custom: Async callables by id; they take precedence over everything else.
+        label: The entry's label.
+        overload_statuses: HTTP statuses of server errors that mean "too many calls" for this provider.
+        readers: Functions that read the entries of a prefix, instead of the default ones.
         fence: Decides which files the entry may name; those of `directory` if None.
-        withheld: Variables of the environment that no template may name.
+        withheld: Environment variables that templates must not use.
         runs_code: Whether a file of the entry may be run to check it.
 
     Raises:
-        SuiteError: All that is wrong with the entry. Paths are relative to it: `.id`,
+        SuiteError: All problems of the entry. Paths are relative to it: `.id`,
             `.config.seed`.
 
     Example:
@@ -445,7 +451,7 @@ def resolve(
         'echo'
     """
     filled = expand_env(config, environ, templates, withheld)
-    if filled.problems:  # alone: what else would be wrong follows from what is missing
+    if filled.problems:  # reported alone: other problems would only follow from a missing variable
         raise SuiteError(filled.problems)
     own, limits, problems = _split(filled.value)
     found: Settings | list[Problem]
@@ -468,20 +474,22 @@ def resolve(
                 runs_code=runs_code,
             )
             found = read(prefix, rest, own, around)
+    name = label or _without_command_secrets(entry_id)
     if isinstance(found, list) or problems:
-        told = [*problems, *(found if isinstance(found, list) else ())]
+        everything = [*problems, *(found if isinstance(found, list) else ())]
         hidden = longest_first(filled.secrets)
-        raise SuiteError(hide_in_problem(problem, hidden) for problem in told)
+        raise SuiteError(hide_in_problem(_named(one, name), hidden) for one in everything)
     metering, most_cost = found.metering, limits.get("max_cost")
     return ProviderSpec(
         entry_id,
-        label or _without_command_secrets(entry_id),
+        name,
         found,
         metering=metering if most_cost is None else attrs.evolve(metering, most_cost=most_cost),
         overload_statuses=overload_statuses,
         max_retries=limits.get("max_retries"),
         filled_in=tuple(filled.secrets),
         named_variables=tuple(filled.names),
+        label=label,
     )
 
 
@@ -490,7 +498,7 @@ def _without_command_secrets(text: str) -> str:
 
 
 def split_id(entry_id: str) -> tuple[str, str]:
-    """Prefix and rest of an id.
+    """Return prefix and rest of an id.
 
     Example:
         >>> split_id("openai:chat:gpt-4.1"), split_id("file://answer.py:ask"), split_id("echo")
@@ -505,7 +513,7 @@ def split_id(entry_id: str) -> tuple[str, str]:
 def _split(
     config: Mapping[str, Any],
 ) -> tuple[dict[str, Any], dict[str, Any], list[Problem]]:
-    """The config without what it says of the lane and of costs, that, and what is wrong with that."""
+    """Split a config into the provider's own keys and the common ones, with the latter's problems."""
     own: dict[str, Any] = {}
     limits: dict[str, Any] = {}
     problems: list[Problem] = []
@@ -521,11 +529,61 @@ def _split(
     return own, limits, problems
 
 
+_VENDORS_BY_MODEL = (
+    (
+        re.compile(r"(chat)?gpt|o[134](-|$)|text-embedding-|omni-moderation", re.IGNORECASE),
+        ("openai",),
+    ),
+    (re.compile(r"claude", re.IGNORECASE), ("anthropic",)),
+    (re.compile(r"gemini|gemma", re.IGNORECASE), ("google",)),
+    (
+        re.compile(r"(mi[sx]tral|ministral|magistral|codestral|devstral|pixtral)", re.IGNORECASE),
+        ("mistral",),
+    ),
+    (re.compile(r"deepseek", re.IGNORECASE), ("deepseek",)),
+    (re.compile(r"grok", re.IGNORECASE), ("xai",)),
+    (re.compile(r"sonar", re.IGNORECASE), ("perplexity",)),
+    (re.compile(r"(amazon\.)?nova-", re.IGNORECASE), ("bedrock",)),
+    (re.compile(r"(meta-llama|qwen)/", re.IGNORECASE), ("openrouter", "together")),
+    (re.compile(r"llama|qwen|phi-?\d", re.IGNORECASE), ("ollama", "groq")),
+)
+"""Vendors by the beginning of a model's name, the most likely one first."""
+
+_VENDOR_BY_BRAND = {"chatgpt": "openai", "claude": "anthropic", "gpt": "openai", "grok": "xai"}
+"""Vendors by the names of their products, where these are used in place of the vendor's."""
+
+_WITHOUT_REST = ("echo", "sequence")
+_ID_HINT = 'an id is <vendor>:<model>, such as "openai:gpt-4.1-mini"'
+
+
 def _unknown(entry_id: str, custom: Iterable[str]) -> Problem:
+    """The problem of an unknown id, with at most three ids that were probably meant."""
+    meant = _meant_ids(entry_id, custom)
+    hint = did_you_mean(meant) if meant else _ID_HINT
+    return Problem(".id", f'unknown provider "{entry_id}"', hint)
+
+
+def _meant_ids(entry_id: str, custom: Iterable[str]) -> list[str]:
     prefix, colon, rest = entry_id.partition(":")
-    hints = [f"known are {', '.join((*FORMS, *sorted(custom)))}"]
-    if close := difflib.get_close_matches(entry_id, {"echo", *custom}, n=1):
-        hints.insert(0, f'did you mean "{close[0]}"?')
-    elif close := difflib.get_close_matches(prefix, MODULES, n=1):
-        hints.insert(0, f'did you mean "{close[0]}{colon}{rest}"?')
-    return Problem(".id", f'"{entry_id}" is not a provider', " ".join(hints))
+    if colon and prefix.lower() in _VENDOR_BY_BRAND:
+        return [f"{_VENDOR_BY_BRAND[prefix.lower()]}:{rest}"]
+    # A model's name may hold a colon or a slash: `llama3:8b`, `meta-llama/Llama-3-8b`.
+    for pattern, vendors in _VENDORS_BY_MODEL:
+        if pattern.match(entry_id):
+            return [f"{vendor}:{entry_id}" for vendor in vendors]
+    if close := nearest(entry_id, (*_WITHOUT_REST, *custom)):
+        return close
+    if not colon and "/" in entry_id:
+        prefix, colon, rest = (part.replace("/", ":") for part in entry_id.partition("/"))
+    if prefix in MODULES:
+        return [f"{prefix}{colon}{rest}"]
+    # Without a rest only the ids that need none are complete.
+    return [f"{close}:{rest or '<model>'}" for close in nearest(prefix, MODULES)]
+
+
+def _named(problem: Problem, name: str) -> Problem:
+    """The problem with the provider's name in place of the words "this provider"."""
+    message = problem.message
+    if message.startswith(THIS_PROVIDER):
+        message = f"{name}{message.removeprefix(THIS_PROVIDER)}"
+    return attrs.evolve(problem, message=message)

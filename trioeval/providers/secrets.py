@@ -1,9 +1,9 @@
-"""Keeping secrets out of what is written: texts, values and errors with every secret blanked.
+"""Removal of secrets from output: texts, values and errors with every secret hidden.
 
-There are two strengths. What tells of a call, such as errors, headers and names, is cleaned of every
-secret that is known. What was answered is graded, so only what is surely a key is blanked there: a server
-of one's own is asked with the key "test" or "none", and answers may hold those words. Which of the two
-it is follows from the secrets that are passed: all of them, or `surely_keys`.
+There are two strengths. Texts about a call, such as errors, headers and names, are cleaned of every known
+secret. Replies are graded, so only texts that are surely keys are hidden in them: the key of a private server
+may be "test" or "none", and replies may contain these words. The secrets that are passed select the strength:
+all of them, or `surely_keys`.
 """
 
 import base64
@@ -20,10 +20,10 @@ import attrs
 
 from trioeval.errors import Problem, ProviderError
 
-# Names that say that what they name is secret: of headers, variables and keys of a config.
+# Names of headers, variables and config keys whose values are secret.
 #
-# They are read word by word, as people write them: `x-api-key`, `OPENAI_API_KEY` and `clientSecret` name
-# secrets, `AUTHOR` and `maxTokens` do not.
+# Names are read word by word: `x-api-key`, `OPENAI_API_KEY` and `clientSecret` name secrets, `AUTHOR` and
+# `maxTokens` do not.
 
 
 _WORDS = frozenset(
@@ -34,19 +34,19 @@ _WORDS = frozenset(
     }
 )
 _ENDS = ("accesskey", "apikey", "cookie", "oauth", "passwd", "password", "secret", "token")
-"""What words end in that were written without a gap: `x-authtoken`."""
+"""Endings of secret words that are written without a separator: `x-authtoken`."""
 
 _ABOUT = frozenset(
     {"count", "envar", "length", "limit", "remaining", "reset", "size", "type", "usage"}
 )
-"""Last words of names that tell something of a secret, or of what is called like one."""
+"""Last words of names of facts about a secret, or of things that are only called like one."""
 
 _PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
 
-@functools.lru_cache(1024)  # replies have the same few headers, each time
+@functools.lru_cache(1024)  # most replies have the same few headers
 def is_secret_name(name: str) -> bool:
-    """Whether a name says that its value must not be shown.
+    """Return whether the value of a header, variable or key with this name must not be shown.
 
     Example:
         >>> [is_secret_name(name) for name in ("HF_TOKEN", "clientSecret", "x-authtoken", "KEY2")]
@@ -61,7 +61,7 @@ def is_secret_name(name: str) -> bool:
 
 
 def _words(name: str) -> list[str]:
-    """Its words in lower case, each also with those that it is grown together with."""
+    """Return the words of a name in lower case, and those that are joined in camelCase."""
     return [
         word.lower()
         for grown in re.split(r"[^A-Za-z]+", name)
@@ -70,32 +70,32 @@ def _words(name: str) -> list[str]:
     ]
 
 
-# How a text is spelt where it was quoted: escaped for JSON, HTML or URLs, wholly or in part; or in base64.
+# The spellings of a text where it was quoted: escaped for JSON, HTML or URLs, wholly or in part; or base64.
 #
-# In base64 three characters become four, so a text has three forms there, by what stands before it: a name
-# and a colon, as servers get passwords. The whole word of base64 is replaced, which tells of no part of it.
+# Base64 turns three characters into four, so a text has three forms, depending on the text before it: a name
+# and a colon, as in HTTP basic authentication. The whole base64 word is replaced, so no part of it is shown.
 
 
 _RUNS = re.compile(r"[A-Za-z0-9]+")
 
 
 @attrs.frozen(repr=False)
-class Spelt:
-    """A text, found in each of its spellings."""
+class Spellings:
+    """A text that can be found in each of its spellings."""
 
     core: str
-    """The longest part of it that is the same in all of them; they are not looked for without it."""
+    """The longest part that is the same in all spellings; a text without it is not searched further."""
     coded: tuple[str, ...]
-    """What all texts in base64 have in them that it is a part of; none of a short text."""
+    """Parts that every base64 text containing this one has; empty for short texts."""
     _pattern: re.Pattern[str]
 
     @property
     def cores(self) -> tuple[str, ...]:
-        """A text without any of these does not have it in any spelling."""
+        """Substrings one of which every text that contains this one has, in any spelling."""
         return (self.core, *self.coded)
 
     def replace(self, text: str, other: str) -> str:
-        r"""A text with something else in its place, wherever it stands.
+        r"""Return a text with every occurrence replaced.
 
         Example:
             >>> spelt("a/b").replace(r"a/b a\/b a%2Fb a&#x2F;b a-b", "?")
@@ -111,24 +111,24 @@ class Spelt:
         return text
 
 
-@functools.lru_cache(1024)  # a run has few keys, and looks for each of them in every reply
-def spelt(text: str) -> Spelt:
-    """The spellings of a text."""
+@functools.lru_cache(1024)  # a run has few keys, and searches every reply for each of them
+def spelt(text: str) -> Spellings:
+    """Return the spellings of a text."""
     core = max(_RUNS.findall(text), key=len, default="")
-    # However many backslashes there are, each time that a text is quoted there are more of them.
+    # The number of backslashes is not fixed: each time that a text is quoted it grows.
     pattern = re.compile("".join(map(_ways, re.sub(r"\\+", r"\\", text))))
-    return Spelt(core, _coded(text), pattern)
+    return Spellings(core, _coded(text), pattern)
 
 
 def _coded(text: str) -> tuple[str, ...]:
-    """The characters of its three forms in base64 that depend on nothing around it, in both alphabets."""
+    """Return the characters of the three base64 forms that depend on the text alone, in both alphabets."""
     data = text.encode("utf-8", "surrogatepass")
     found = set()
     for before in range(3):
         plain = base64.b64encode(bytes(before) + data).decode()
         first = (0, 2, 3)[before]
         core = plain[first : 4 * ((before + len(data)) // 3)]
-        # Those of short texts may stand in any text.
+        # Forms of short texts may occur in any text.
         if len(core) >= _SHORTEST_CODED:
             found |= {core, core.translate(_URL_ALPHABET)}
     return tuple(sorted(found))
@@ -155,7 +155,7 @@ _URL_ALPHABET = str.maketrans("+/", "-_")
 
 
 def _ways(char: str) -> str:
-    """A pattern for all spellings of a character."""
+    """Return a pattern for all spellings of a character."""
     if _RUNS.fullmatch(char):
         return char
     ways = [
@@ -173,18 +173,18 @@ def _ways(char: str) -> str:
 
 
 _LETTERS = {"\b": "b", "\f": "f", "\n": "n", "\r": "r", "\t": "t"}
-"""Characters that are a letter after a backslash."""
+"""Characters that are escaped as a backslash and a letter."""
 
 
 def _utf16(char: str) -> list[str]:
-    """What JSON writes of a character where it keeps to ASCII: one code, or two."""
+    """Return the one or two UTF-16 codes of a character in ASCII-only JSON."""
     coded = char.encode("utf-16-be", "surrogatepass").hex()
     return [coded[at : at + 4] for at in range(0, len(coded), 4)]
 
 
 @functools.cache
 def _entities() -> dict[str, list[str]]:
-    """The names of characters in HTML."""
+    """Return the HTML entity names of characters."""
     names: defaultdict[str, list[str]] = defaultdict(list)
     for name, char in html.entities.html5.items():
         if name.endswith(";"):
@@ -194,7 +194,7 @@ def _entities() -> dict[str, list[str]]:
 
 BLANK = "[hidden]"
 SHORTEST = 4
-"""Shorter texts are no secrets: blanking "1" would blank half of the results."""
+"""Minimum length of a secret: hiding "1" would hide half of the results."""
 
 _SHORTEST_KEY = 12
 _SHORTEST_PHRASE = 16
@@ -205,11 +205,11 @@ _SCHEME = re.compile(r"\s*[A-Za-z][\w-]*\s+(?=\S)")
 
 
 def is_surely_key(secret: str) -> bool:
-    """Whether a secret is no word or number that an answer may hold by chance.
+    """Return whether a secret is too unusual to occur in a reply by chance.
 
-    At least 12 characters, a letter and a digit among them, without a word in front such as "Bearer"; or 16
-    with letters that are more than one word: with a sign or a capital inside; or more than 20. A path, or a
-    URL without a user or parameters, is none unless it has a digit: agents talk about files and addresses.
+    It has at least 12 characters, with a letter and a digit, not counting a word before it such as "Bearer";
+    or 16 letters that are more than one word (with a punctuation mark or a capital inside); or more than 20.
+    A path, or a URL without user or parameters, must have a digit: agents talk about files and addresses.
 
     Example:
         >>> [is_surely_key(text) for text in ("sk-0123456789", "Bearer sk-0123456789")]
@@ -231,12 +231,12 @@ def is_surely_key(secret: str) -> bool:
 
 
 def surely_keys(secrets: Iterable[str]) -> tuple[str, ...]:
-    """Those of the secrets that are blanked in what was answered, in their order."""
+    """Return the secrets that are hidden in replies, in their order."""
     return tuple(secret for secret in secrets if is_surely_key(secret))
 
 
 def without_scheme(credential: str) -> str:
-    """A credential without the word in front that says how it is meant.
+    """Return a credential without its scheme.
 
     Example:
         >>> without_scheme("Bearer sk-1"), without_scheme("sk-1")
@@ -246,7 +246,7 @@ def without_scheme(credential: str) -> str:
 
 
 def secret_parts(credential: str) -> set[str]:
-    """The texts that are secret in the value of a header or a variable.
+    """Return the secret texts in the value of a header or a variable.
 
     Example:
         >>> sorted(secret_parts("Bearer sk-1234"))
@@ -261,16 +261,16 @@ def secret_parts(credential: str) -> set[str]:
 
 
 def longest_first(secrets: Iterable[str]) -> tuple[str, ...]:
-    """Each once, in the order in which they are blanked: none leaves the rest of a longer one."""
+    """Return each secret once, longest first, so that hiding one leaves no rest of a longer one."""
     return tuple(sorted({*secrets}, key=lambda secret: (-len(secret), secret)))
 
 
 def hide(text: str, secrets: Iterable[str]) -> str:
-    r"""The text with every secret blanked, in whatever spelling it stands there.
+    r"""Return a text with every secret hidden, in any spelling.
 
     Args:
         text: Any text.
-        secrets: Longest first; those of less than 4 characters are left alone.
+        secrets: Longest first; those of less than 4 characters are ignored.
 
     Example:
         >>> hide(r'{"message": "the key ab\/cd is wrong"}', ["ab/cd"])
@@ -283,18 +283,18 @@ def hide(text: str, secrets: Iterable[str]) -> str:
 
 
 def hide_in(value: Any, secrets: Sequence[str]) -> Any:
-    """A value with every secret in its texts and keys blanked; the same object if there is none.
+    """Return a value with every secret in its texts and keys hidden; the same object if there is none.
 
-    What is no JSON is written as its text, and becomes that text where it holds a secret.
+    A part that is not JSON is replaced by its text if that contains a secret.
 
     Raises:
-        RecursionError: It may hold a secret, and is nested too deeply to be looked through.
+        RecursionError: It may contain a secret, and is nested too deeply to be searched.
     """
     return _hide_in(value, secrets) if _may_hold(value, secrets) else value
 
 
 def hide_in_error(error: ProviderError, secrets: Sequence[str]) -> ProviderError:
-    """An error without secrets, and without the causes that tell them; the same one if it has none."""
+    """Return an error without secrets and without causes that show them; the same one if it has none."""
     if not any(hide(text, secrets) != text for text in _told(error)):
         return error
     excerpt = error.body_excerpt
@@ -303,7 +303,7 @@ def hide_in_error(error: ProviderError, secrets: Sequence[str]) -> ProviderError
 
 
 def hide_in_problem(problem: Problem, secrets: Sequence[str]) -> Problem:
-    """A problem that shows no secret, not even the beginning of one that was cut short.
+    """Return a problem without secrets, including beginnings of secrets that were cut short.
 
     Example:
         >>> long = Problem(".config.seed", 'must be a whole number, got "sk-01234…')
@@ -329,11 +329,11 @@ def _hide_cut(text: str, secrets: Sequence[str]) -> str:
 
 
 def _may_hold(value: Any, secrets: Iterable[str]) -> bool:
-    """A cheap look that finds no secret in nearly every reply, however many numbers it is made of."""
+    """Return False, quickly, for nearly every value without secrets, however many numbers it has."""
     try:
-        texts = marshal.dumps(value)  # the quickest way to all texts of a value, each as it is
+        texts = marshal.dumps(value)  # the fastest way to all texts of a value, unchanged
     except ValueError:
-        return True  # not JSON, or very deep
+        return True  # not JSON, or nested deeply
     return any(
         core.encode() in texts
         for secret in secrets
@@ -375,14 +375,14 @@ def _hide_in(value: Any, secrets: Sequence[str]) -> Any:
 def _hide_in_other(value: Any, secrets: Sequence[str]) -> Any:
     try:
         text, shown = str(value), repr(value)
-    except Exception:  # noqa: BLE001 - what cannot be shown tells nothing
+    except Exception:  # noqa: BLE001 - a value without a text shows nothing
         return value
     clean = hide(text, secrets)
     return value if clean == text and hide(shown, secrets) == shown else clean
 
 
 def _told(error: ProviderError) -> Iterator[str]:
-    """All that a log or a traceback of an error could show."""
+    """Yield all texts that a log or a traceback of an error may show."""
     waiting: list[BaseException] = [error]
     seen: set[int] = set()
     while waiting:

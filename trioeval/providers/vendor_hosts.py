@@ -1,5 +1,5 @@
-# Apart from `evaluation.reach`: loaded when it is used.
-"""Which hosts belong to the vendor whose keys an environment variable holds."""
+# Apart from `evaluation.reach`: imported lazily.
+"""The hosts of each vendor, by the environment variable that holds the vendor's keys."""
 
 import functools
 import re
@@ -20,18 +20,18 @@ _ACCESS = ("AWS_ACCESS_KEY_ID", SECRET_VARIABLE, "AWS_SESSION_TOKEN")
 
 @attrs.frozen
 class Vendor:
-    """The vendor of the keys in a variable."""
+    """The vendor of the keys in an environment variable."""
 
     hosts: re.Pattern[str]
     """Matches the vendor's own hosts."""
 
     def owns(self, host: str) -> bool:
-        """Whether a host is the vendor's."""
+        """Return whether a host belongs to the vendor."""
         return self.hosts.fullmatch(host.lower().rstrip(".")) is not None
 
 
 def vendor_of(variable: str) -> Vendor | None:
-    """Whose keys a variable holds; None where that is not known, or they are for servers of the user's.
+    """Return the vendor of the keys in a variable; None if unknown, or if they are for the user's servers.
 
     Example:
         >>> vendor_of("OPENAI_API_KEY").owns("api.openai.com")
@@ -43,7 +43,7 @@ def vendor_of(variable: str) -> Vendor | None:
 
 
 def key_variables() -> frozenset[str]:
-    """The variables whose vendor is known."""
+    """Return the variables whose vendor is known."""
     return frozenset(_vendors())
 
 
@@ -60,7 +60,7 @@ def _vendors() -> Mapping[str, Vendor]:
 
 
 def _hosts(service: Service) -> Iterator[str]:
-    """Patterns of a vendor's hosts; none of a service that users run themselves."""
+    """Return the patterns of a vendor's hosts; none for a service that users run themselves."""
     url = service.default_url
     if url is not None and not is_loopback(url):
         yield urlsplit(url).hostname or ""

@@ -1,1 +1,1 @@
-"""Tasks of type `question_eval`: every question with its source, choices and chain."""
+"""Tasks of type `question_eval`: multiple-choice questions, one chain of calls for each."""

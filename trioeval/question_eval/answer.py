@@ -1,10 +1,10 @@
-"""Questions with answers to choose from: how a model is asked, and what its reply chose.
+"""Multiple-choice questions: the prompt, the answer in a reply, and the result.
 
-A reply may reason as long as it likes; it ends with `<answer>…</answer>`, in which stands one of the choices.
-Choices are listed as they are, and what is copied from the list is that choice, whatever it looks like.
-Anything else is read with care, but not as XML, which models do not write: `&` and `<` stand for themselves
-wherever they cannot be meant otherwise, the five entities of XML and references by number are decoded, and
-what begins like a tag makes the answer malformed.
+A reply may contain any reasoning; it must end with `<answer>…</answer>`, which contains one of the choices.
+Choices are listed unchanged, and an exact copy is always accepted as that choice. Any other answer is parsed
+leniently, but not as XML, which models do not write: `&` and `<` are literal unless they can be meant
+otherwise, the five entities of XML and numeric references are decoded, and anything that starts like a tag
+makes the answer malformed.
 """
 
 import re
@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal, Self, TypeAlias
 import attrs
 
 from trioeval.documents.structure import camel
-from trioeval.errors import ProviderErrorKind, QuotaReason
+from trioeval.errors import LimitErrorReason, ProviderErrorKind
 from trioeval.grading import Verdict, quote
 from trioeval.question_eval.model import Question
 
@@ -33,40 +33,40 @@ Then end your reply with the choice, copied exactly from the list, like this:
 Nothing may follow {_CLOSING}."""
 
 _MARKUP = re.compile(r"<(?=[^\W\d_]|[/!?])")
-"""What begins like a tag, a comment or an instruction."""
+"""The start of a tag, a comment or an instruction."""
 _REFERENCE = re.compile(r"&(?:(amp|lt|gt|quot|apos)|#(\d{1,10})|#x([0-9A-Fa-f]{1,8}));", re.ASCII)
 _ENTITIES = {"amp": "&", "lt": "<", "gt": ">", "quot": '"', "apos": "'"}
 _LAST = 0x10FFFF
 _HALVES = range(0xD800, 0xE000)
-"""Of surrogate pairs: no characters by themselves."""
+"""Surrogates, which are not characters."""
 
 
 @attrs.frozen
 class ParseError:
-    """Why a reply has no usable answer."""
+    """The reason why a reply has no usable answer."""
 
     kind: ParseFaultKind
     message: str
 
 
 def normalized(text: str) -> str:
-    """What answers are compared by: composed, stripped and without cases.
+    """Return an answer in the form in which answers are compared: composed, stripped and case-folded.
 
     Example:
         >>> normalized(" Straße ") == normalized("STRASSE")
         True
     """
     folded = unicodedata.normalize("NFC", text).strip().casefold()
-    # Folding takes some characters apart that are one character in lower case.
+    # Folding decomposes some characters that are one character in lower case.
     return unicodedata.normalize("NFC", folded)
 
 
 def question_prompt(question: str, answers: Sequence[str]) -> str:
-    """The prompt of a question; what is sent, and what is estimated.
+    """Return the prompt of a question.
 
     Args:
         question: Its text.
-        answers: The choices, in the order in which they are listed.
+        answers: The choices, in order.
 
     Example:
         >>> question_prompt("Which colour is the sky?", ["Red", "Blue"]).splitlines()[-5:]
@@ -77,11 +77,11 @@ def question_prompt(question: str, answers: Sequence[str]) -> str:
 
 
 def parse_answer(text: str, answers: Collection[str] = ()) -> str | ParseError:
-    r"""The answer at the end of a reply, stripped, with its references decoded.
+    r"""Return the answer at the end of a reply, stripped, with its references decoded.
 
     Args:
         text: The reply.
-        answers: What there was to choose from; one of them that is copied is an answer as it is.
+        answers: The choices; an exact copy of one of them is returned unchanged.
 
     Example:
         >>> parse_answer("It is the sky.\n<answer>Black & Blue</answer>\n")
@@ -97,25 +97,25 @@ def parse_answer(text: str, answers: Collection[str] = ()) -> str | ParseError:
         what = f"the reply has no {_CLOSING}" if reply else "the reply is empty"
         return ParseError("missing_answer", what)
     if after:
-        return ParseError("trailing_text", f"the reply goes on after {_CLOSING}")
+        return ParseError("trailing_text", f"the reply continues after {_CLOSING}")
     _, opening, content = before.rpartition(_OPENING)
     if not opening:
-        return ParseError("missing_answer", f"there is no {_OPENING} before {_CLOSING}")
+        return ParseError("missing_answer", f"{_OPENING} is missing before {_CLOSING}")
     if copied := _copied(before, answers):
         return copied
     if found := _MARKUP.search(content):
         shown = content[found.start() : found.start() + 20]
-        return ParseError("malformed_answer", f"the answer has markup in it: {shown}")
+        return ParseError("malformed_answer", f"the answer contains markup: {shown}")
     raw = _REFERENCE.sub(_decoded, content).strip()
     if not raw:
-        return ParseError("empty_answer", f"nothing stands between {_OPENING} and {_CLOSING}")
+        return ParseError("empty_answer", f"nothing is between {_OPENING} and {_CLOSING}")
     return raw
 
 
 def _copied(before: str, answers: Collection[str]) -> str | None:
-    """The choice that stands, as it is, behind an opening tag and ends a text; None if there is none."""
+    """Return the choice that is copied between an opening tag and the end of a text, or None."""
     end = before.rstrip()
-    # The longest first: a choice may have tags in it, and another choice behind them.
+    # The longest first: a choice may contain tags, followed by another choice.
     for choice in sorted(answers, key=len, reverse=True):
         if end.endswith(choice) and end[: -len(choice)].rstrip().endswith(_OPENING):
             return choice
@@ -132,7 +132,7 @@ def _decoded(found: re.Match[str]) -> str:
     return chr(number) if is_character else found[0]
 
 
-# What became of one question.
+# The result of one question.
 
 
 QuestionOutcome: TypeAlias = Literal[
@@ -146,33 +146,33 @@ QuestionOutcome: TypeAlias = Literal[
 ]
 RunErrorKind: TypeAlias = (
     ProviderErrorKind
-    | QuotaReason
+    | LimitErrorReason
     | Literal["budget_exceeded", "timed_out", "lane_closed", "deadline", "interrupted", "internal"]
 )
 
 
 @attrs.frozen(kw_only=True)
 class RunError:
-    """Why there is no reply to look at."""
+    """The reason why a question has no reply to evaluate."""
 
     kind: RunErrorKind
     message: str
     retryable: bool = False
-    """Whether it may go better when it is run again."""
+    """True if another run may succeed."""
 
 
 @attrs.frozen(kw_only=True)
 class QuestionEvent:
-    """One thing that happened to a question, to its task, or to the whole run."""
+    """One event of a question, of its task, or of the whole run."""
 
     sequence: int
-    """Counts the events of a run, from 0."""
+    """The number of the event in its run, from 0."""
     at: float
     """Seconds on the Trio clock."""
     task: str | None = None
-    """None where the suite has no tasks, and for the whole run."""
+    """None if the suite has no tasks, and for the whole run."""
     index: int | None = None
-    """Of its row; None for the task itself, or for the run."""
+    """The index of its row; None for the task itself, or for the run."""
     name: str
     """`queued`, `scheduled`, `reserving`, `waiting_rate_limit`, …: see `trioeval.question_eval.events`."""
     details: Mapping[str, object] = attrs.field(factory=dict)
@@ -180,20 +180,20 @@ class QuestionEvent:
 
     @property
     def job(self) -> str | None:
-        """`<task id>-<index + 1>`, or the number alone where the suite has no tasks; None without a row."""
+        """`<task id>-<index + 1>`, or only the number if the suite has no tasks; None without a row."""
         if self.index is None:
             return None
         return str(self.index + 1) if self.task is None else f"{self.task}-{self.index + 1}"
 
     def json(self) -> dict[str, Any]:
-        """The event as JSON data, where its row says which question that is."""
+        """Return the event as JSON data for the row of its question."""
         details = {camel(name): fact for name, fact in self.details.items()}
         return {"sequence": self.sequence, "at": self.at, "event": self.name, **details}
 
 
 @attrs.frozen(kw_only=True)
 class QuestionResult:
-    """What became of one question. Of what is not known nothing is told."""
+    """The result of one question. Unknown facts are left out."""
 
     name: ClassVar[str] = "question"
 
@@ -203,45 +203,45 @@ class QuestionResult:
     correct_answers: tuple[str, ...]
     outcome: QuestionOutcome
     agent_answer: str | None = None
-    """What the reply chose, as it stands there."""
+    """The answer in the reply."""
     answer_listed: bool | None = None
-    """Whether that is one of `answers`; None where there is none."""
+    """True if it is one of `answers`; None without an answer."""
     parse_error: ParseError | None = None
     run_error: RunError | None = None
     tokens_total: int | None = None
     wall_time_s: float | None = None
-    """Seconds in calls and tools."""
+    """Seconds of calls and tools."""
     wait_s: float | None = None
-    """Seconds that it waited to be admitted, and between its calls."""
+    """Seconds of waiting before its first call and between its calls."""
     attempts: int = 0
-    """Calls made, those that failed among them."""
+    """Calls that were made, including failed ones."""
     steps: int = 0
-    """Calls of the model that were answered."""
+    """Calls that the model answered."""
     tool_calls: Mapping[str, int] = attrs.field(factory=dict)
-    """How often each tool was called."""
+    """The number of calls of each tool."""
     events: tuple[QuestionEvent, ...] = ()
-    """Its life, to the event of its end, which is named like `outcome`."""
+    """Its events in order; the last one is named after `outcome`."""
 
     @classmethod
     def of(cls, question: Question, outcome: QuestionOutcome, **facts: Any) -> Self:
-        """The result of a question that ended so, with what else is known of it, by the names of fields."""
+        """Return the result of a question with an outcome, and further facts by the names of fields."""
         return cls(**attrs.asdict(question, recurse=False), outcome=outcome, **facts)
 
     @property
     def correct(self) -> bool:
-        """Whether it was answered right."""
+        """True if it was answered correctly."""
         return self.outcome == "correct"
 
     @property
     def verdict(self) -> Verdict | None:
-        """The verdict on a question that was run to its end; None on any other."""
-        said = f"the answer {quote(self.agent_answer or '')}"
+        """The verdict on a question that was run to its end; None for any other."""
+        answer = f"the answer {quote(self.agent_answer or '')}"
         match self:
             case QuestionResult(outcome="correct"):
-                reason = f"{said} is right"
+                reason = f"{answer} is correct"
             case QuestionResult(outcome="incorrect"):
-                why = "is wrong" if self.answer_listed else "is none of the choices"
-                reason = f"{said} {why}; right is {' or '.join(map(quote, self.correct_answers))}"
+                why = "is wrong" if self.answer_listed else "is not one of the choices"
+                reason = f"{answer} {why}; correct: {' or '.join(map(quote, self.correct_answers))}"
             case QuestionResult(parse_error=ParseError(kind=kind, message=message)):
                 reason = f"{kind}: {message}"
             case QuestionResult(outcome="budget_exceeded", run_error=RunError(message=message)):
@@ -251,8 +251,8 @@ class QuestionResult:
         return Verdict(passed=self.correct, score=float(self.correct), reason=reason)
 
     def json(self) -> dict[str, Any]:
-        """What became of the question, ready for `json.dumps`; of what is not known nothing is told."""
-        told: dict[str, Any] = {
+        """Return the result as JSON data; unknown facts are left out."""
+        data: dict[str, Any] = {
             "id": self.id,
             "question": self.question,
             "answers": list(self.answers),
@@ -271,10 +271,10 @@ class QuestionResult:
             "toolCalls": dict(self.tool_calls) or None,
             "events": [event.json() for event in self.events],
         }
-        return {name: fact for name, fact in told.items() if fact is not None}
+        return {name: fact for name, fact in data.items() if fact is not None}
 
     def blocked(self, why: str, *, is_stopped: bool) -> Self:
-        """The result of a question of a task that depends on one that is not complete."""
+        """Return the result of a question whose task depends on an incomplete one."""
         error = self.run_error
         if error is None:
             return self

@@ -1,8 +1,8 @@
-"""Tasks of type `question_eval`: a file of questions, or the rows of a task, and how they are asked.
+"""Tasks of type `question_eval`: their settings, with a file of questions or the rows of a task.
 
-Such a task is a suite whose one prompt is that of questions and whose tests are the questions. It has from
-the top of the file who is asked and how hard: what the top says of prompts, tests and their judging is not
-for questions. A file of questions is read strictly:
+Such a task is a suite whose only prompt is that of questions and whose tests are the questions. It takes
+providers and limits from the top of the file, but not prompts, tests and assertions. A file of questions is
+read strictly:
 
     version: 1
     questions:
@@ -11,7 +11,7 @@ for questions. A file of questions is read strictly:
         answers: [Red, Blue]
         correct_answers: [Blue]
 
-Nothing is converted: an answer that is a number has to be written as text, or nobody would know whether
+Nothing is converted: an answer that is a number must be written as text, otherwise it would be unclear if
 1.50 and 1.5 are two answers.
 """
 
@@ -56,12 +56,12 @@ QUESTION_PROMPT = Prompt(
     label=_LABEL,
     id=hashlib.sha256(_LABEL.encode()).hexdigest(),
 )
-"""The one prompt of a task of questions, to be shown and compared: what is sent is `question_prompt` of a
-question, as questions are no templates."""
+"""The only prompt of a task of questions, for display and comparison. The sent prompt is `question_prompt` of
+the question, because questions are not templates."""
 
 
 def as_test(question: Question) -> Test:
-    """The test that stands for a question.
+    """Return the test for a question.
 
     Example:
         >>> sky = Question(question="Sky?", answers=("Red", "Blue"), correct_answers=("Blue",))
@@ -77,7 +77,7 @@ def as_test(question: Question) -> Test:
 
 
 def as_question(test: Test) -> Question:
-    """The question that such a test stands for."""
+    """Return the question of such a test."""
     return Question(
         id=test.description,
         question=test.vars["question"],
@@ -86,7 +86,7 @@ def as_question(test: Test) -> Question:
     )
 
 
-# Files of questions, in which everything that is wrong is told at once.
+# Files of questions; all mistakes are reported at once.
 
 
 VERSION = 1
@@ -94,29 +94,29 @@ VERSION = 1
 
 @attrs.frozen(kw_only=True)
 class _QuestionFile:
-    """What stands in one."""
+    """The content of a file of questions."""
 
     version: int
     questions: tuple[Question, ...]
 
 
 def read_question_file(file: Path) -> tuple[Question, ...]:
-    """The questions of a file: JSON if it is called so, and else YAML.
+    """Return the questions of a file: JSON or YAML, by its extension.
 
     Args:
-        file: Absolute, or against the working directory.
+        file: Absolute, or relative to the working directory.
 
     Raises:
-        MistakenError: All that is wrong with it, placed in it.
+        MistakenError: Everything that is wrong with it, with places in the file.
     """
     return structured(read_placed(file, read_json_or_yaml), file, questions_in)
 
 
 def questions_in(data: Any) -> tuple[Question, ...]:
-    """The questions of plain data of the shape of such a file.
+    """Return the questions in the data of such a file.
 
     Raises:
-        MistakenError: All that is wrong with it.
+        MistakenError: Everything that is wrong with it.
 
     Example:
         >>> sky = {"question": "Sky? ", "answers": ["Red", "Blue"], "correctAnswers": ["blue"]}
@@ -139,7 +139,7 @@ def _version(value: Any, _wanted: Any) -> int:
 
 
 def _stripped(value: Any, _wanted: Any, hint: str | None = None) -> str:
-    """A stripped text that is not blank; `hint` is what is said of one that is."""
+    """Return a stripped text that is not blank; `hint` is for blank text."""
     match value:
         case None:
             raise MistakenError(Mistake("is required"))
@@ -157,12 +157,12 @@ def _entries(
     structure: Hook,
     same: Callable[[Sequence[Any]], Iterable[Mistake]] = lambda _entries: (),
 ) -> Hook:
-    """A hook for a list that has entries.
+    """Return a hook for a non-empty list.
 
     Args:
-        empty: What is said of one that has none.
-        structure: The hook of each.
-        same: Mistakes in how entries go together.
+        empty: The message for an empty list.
+        structure: The hook for each entry.
+        same: Yields duplicate entries.
     """
 
     def hook(value: Any, _wanted: Any) -> tuple[Any, ...]:
@@ -184,7 +184,7 @@ def _entries(
 
 
 def _object(what: str, model: type, hooks: Mapping[str, Hook]) -> Hook:
-    """An `object_hook` that tells of a key that is missing at its own place."""
+    """Return an `object_hook` that reports a missing key at its own place."""
     structure = object_hook(strict_converter(), model, hooks=hooks)
     keys = fields_by_key(model)
 
@@ -198,7 +198,7 @@ def _object(what: str, model: type, hooks: Mapping[str, Hook]) -> Hook:
 
 
 def _question(value: Any, wanted: Any) -> Any:
-    """A question; what is wrong with its answers is told also where something else is wrong."""
+    """Return a question; mistakes in its answers are reported together with others."""
     mistakes, found = Mistakes(), None
     with mistakes.below():
         found = _read_question(value, wanted)
@@ -208,24 +208,24 @@ def _question(value: Any, wanted: Any) -> Any:
     return found
 
 
-def _wrong_answers(said: Mapping[str, Any]) -> Iterator[Mistake]:
-    """Answers that are the same, and correct ones that are none of them."""
+def _wrong_answers(given: Mapping[str, Any]) -> Iterator[Mistake]:
+    """Yield duplicate answers, and correct answers that are not among the answers."""
     first: dict[str, str] = {}
-    for place, text in _texts(said.get("answers")):
+    for place, text in _texts(given.get("answers")):
         key = normalized(text)
         if key in first:
             message = f"{quote(text)} is the same answer as {quote(first[key])}"
-            yield Mistake(message, "leave one of them out", at=("answers", place))
+            yield Mistake(message, "remove one of them", at=("answers", place))
         first.setdefault(key, text)
-    key = next((key for key in said if camel(key) == "correctAnswers"), "")
-    for place, text in _texts(said.get(key)) if first else ():
+    key = next((key for key in given if camel(key) == "correctAnswers"), "")
+    for place, text in _texts(given.get(key)) if first else ():
         if normalized(text) not in first:
             hint = nearest(text, first.values())
-            yield Mistake(f"{quote(text)} is none of the answers", hint, at=(key, place))
+            yield Mistake(f"{quote(text)} is not one of the answers", hint, at=(key, place))
 
 
 def _texts(entries: Any) -> Iterator[tuple[int, str]]:
-    """The texts of a list that are not blank, stripped, with their places."""
+    """Yield the non-blank texts of a list, stripped, with their places."""
     for place, text in enumerate(entries if isinstance(entries, list) else ()):
         if isinstance(text, str) and text.strip():
             yield place, text.strip()
@@ -234,26 +234,26 @@ def _texts(entries: Any) -> Iterator[tuple[int, str]]:
 def _same_ids(entries: Sequence[Any]) -> Iterator[Mistake]:
     first: dict[str, int] = {}
     for place, entry in enumerate(entries):
-        said = entry.get("id") if isinstance(entry, dict) else None
-        name = said.strip() if isinstance(said, str) else ""
+        given = entry.get("id") if isinstance(entry, dict) else None
+        name = given.strip() if isinstance(given, str) else ""
         if name and first.setdefault(name, place) != place:
             where = show_path(("questions", first[name]))
-            yield Mistake(f"{where} has the id {quote(name)} as well", at=(place, "id"))
+            yield Mistake(f"{where} has the same id, {quote(name)}", at=(place, "id"))
 
 
 _read_question = _object(
     "a question",
     Question,
     hooks={
-        "id": partial(_stripped, hint="leave the id out, or name the question"),
+        "id": partial(_stripped, hint="leave the id out, or give the question a name"),
         "question": _stripped,
-        "answers": _entries("there are no answers", _stripped),
-        "correct_answers": _entries("there are no correct answers", _stripped),
+        "answers": _entries("no answers are given", _stripped),
+        "correct_answers": _entries("no correct answers are given", _stripped),
     },
 )
-_read_questions = _entries("there are no questions", _question, _same_ids)
+_read_questions = _entries("no questions are given", _question, _same_ids)
 _read_file = _object(
-    "a file of questions",
+    "a question file",
     _QuestionFile,
     hooks={"version": _version, "questions": _read_questions},
 )
@@ -262,7 +262,7 @@ _read_file = _object(
 FILE_KEY = "questionsFile"
 ROWS_KEY = "questions"
 SETTINGS = (*fields_by_key(QuestionSettings), *other_names(QuestionSettings), ROWS_KEY)
-"""Keys of an entry that only tasks of this type have."""
+"""Keys that only tasks of this type have."""
 FROM_THE_TOP = (
     "commandLineOptions",
     "env",
@@ -271,19 +271,19 @@ FROM_THE_TOP = (
     "metadata",
     "nunjucksFilters",
     "providers",
-    "quota",
+    "limits",
     "tags",
 )
-"""What such a task has from the top of the file."""
+"""Keys that such a task takes from the top of the file."""
 
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-"""What all vendors take."""
+"""The names that all vendors accept."""
 
 
 def question_suite(
-    said: Mapping[str, Any], around: Around, structure: Callable[[], Suite]
+    given: Mapping[str, Any], around: Around, structure: Callable[[], Suite]
 ) -> tuple[Suite, list[Mistake]]:
-    """The suite of such a task, and everything that is wrong with it."""
+    """Return the suite of such a task, and everything that is wrong with it."""
     suite = UNREADABLE
     mistakes = Mistakes()
     settings: QuestionSettings | None = None
@@ -291,10 +291,10 @@ def question_suite(
     with mistakes.below():
         suite = structure()
     with mistakes.below():
-        settings, rows_of = read_settings(said, around)
+        settings, rows_of = read_settings(given, around)
     suite = attrs.evolve(
         suite,
-        # What prompts they get means those of other tasks.
+        # `prompts` of a provider refers to other tasks.
         providers=tuple(attrs.evolve(entry, prompts=None) for entry in suite.providers),
         tests=() if settings is None else tuple(map(as_test, settings.questions)),
         settings=suite.settings if settings is None else settings,
@@ -306,15 +306,15 @@ def question_suite(
 
 
 def read_settings(
-    said: Mapping[str, Any], around: Around
+    given: Mapping[str, Any], around: Around
 ) -> tuple[QuestionSettings, RowsOfTask | None]:
-    """How questions are asked, with the questions; or with the rows that they will be.
+    """Return the settings with the questions, or with the task whose rows they will be.
 
     Raises:
         MistakenError: Everything that is wrong with the settings and in the file.
     """
-    named = dict(said)
-    mistakes = Mistakes(_source_mistakes(said))
+    named = dict(given)
+    mistakes = Mistakes(_source_mistakes(given))
     settings: QuestionSettings | None = None
     questions: tuple[Question, ...] = ()
     rows_of: RowsOfTask | None = None
@@ -324,7 +324,7 @@ def read_settings(
             rows_of = read_questions_of(rows)
     with mistakes.below():
         settings = _settings_hook(around)(named, QuestionSettings)
-    file = _file_of(said, around) if settings is None else settings.file
+    file = _file_of(given, around) if settings is None else settings.file
     if file is not None:
         with mistakes.below():
             questions = read_question_file(file)
@@ -333,20 +333,20 @@ def read_settings(
     return attrs.evolve(settings, questions=questions), rows_of
 
 
-def _source_mistakes(said: Mapping[str, Any]) -> Iterator[Mistake]:
-    """Whether there is one source of questions."""
-    file = next((key for key in said if camel(key) == FILE_KEY), None)
-    if file is None and ROWS_KEY not in said:
-        hint = f'name a file of questions, or write "{ROWS_KEY}" for the rows of a task'
+def _source_mistakes(given: Mapping[str, Any]) -> Iterator[Mistake]:
+    """Yield a mistake unless there is exactly one source of questions."""
+    file = next((key for key in given if camel(key) == FILE_KEY), None)
+    if file is None and ROWS_KEY not in given:
+        hint = f'name a question file, or write "{ROWS_KEY}" to use the rows of a task'
         yield Mistake(f'"{FILE_KEY}" is missing', hint)
-    elif file is not None and ROWS_KEY in said:
-        message = f"{file} and {ROWS_KEY} are both given: write one of them"
+    elif file is not None and ROWS_KEY in given:
+        message = f"both {file} and {ROWS_KEY} are given: write one of them"
         yield Mistake(message, at=(ROWS_KEY,), key=True)
 
 
-def _file_of(said: Mapping[str, Any], around: Around) -> Path | None:
-    """The file of questions, where other settings are wrong; None if it is wrong as well."""
-    named = next((part for key, part in said.items() if camel(key) == FILE_KEY), None)
+def _file_of(given: Mapping[str, Any], around: Around) -> Path | None:
+    """Return the question file when other settings are wrong; None if it is wrong as well."""
+    named = next((part for key, part in given.items() if camel(key) == FILE_KEY), None)
     try:
         return around.file(named) if isinstance(named, str) else None
     except MistakenError:
@@ -354,7 +354,7 @@ def _file_of(said: Mapping[str, Any], around: Around) -> Path | None:
 
 
 def _settings_hook(around: Around) -> Hook:
-    """For all but the questions."""
+    """Return the hook for all settings except the questions."""
     converter = strict_converter()
     register = converter.register_structure_hook
     register(QuestionBudget, object_hook(converter, QuestionBudget))
@@ -371,25 +371,25 @@ def _same_tools(settings: QuestionSettings) -> Iterator[Mistake]:
     first: dict[str, int] = {}
     for place, tool in enumerate(settings.tools):
         if first.setdefault(tool.name, place) != place:
-            message = f"tools[{first[tool.name]}] has the name {quote(tool.name)} as well"
+            message = f"tools[{first[tool.name]}] has the same name, {quote(tool.name)}"
             yield Mistake(message, at=("tools", place, "name"))
 
 
 def _file(value: Any, around: Around) -> Path:
     if not isinstance(value, str) or not value.strip():
-        raise MistakenError(Mistake(f"must be the name of a file, got {kind(value)}"))
+        raise MistakenError(Mistake(f"must be a file name, got {kind(value)}"))
     return around.file(value)
 
 
 def _tool_hook(converter: cattrs.Converter, around: Around) -> Hook:
-    """For a tool, whose function must be there."""
+    """Return the hook for a tool, whose function must exist."""
 
     def name(value: Any, _wanted: Any) -> str:
         if not isinstance(value, str):
             raise MistakenError(Mistake(f"must be text, got {kind(value)}"))
         if not _TOOL_NAME.fullmatch(value):
-            message = f"{quote(value)} is no name that a model can call"
-            hint = "use 1 to 64 letters of ASCII, digits, _ and -"
+            message = f"{quote(value)} is not a valid tool name"
+            hint = "use 1 to 64 ASCII letters, digits, _ and -"
             raise MistakenError(Mistake(message, hint))
         return value
 
@@ -404,6 +404,6 @@ def _tool_hook(converter: cattrs.Converter, around: Around) -> Hook:
             raise MistakenError(Mistake(message, at=("type",)))
         return value
 
-    # One for each field, so that what is wrong with one hides nothing of the others.
+    # One hook per field, so that a mistake in one does not hide those in the others.
     hooks = {"name": name, "target": target, "parameters": parameters}
     return object_hook(converter, Tool, hooks=hooks)

@@ -1,4 +1,4 @@
-"""Questions with answers to choose from, and what a suite file says of how they are asked, as frozen data."""
+"""Multiple-choice questions, and their settings in a suite file, as frozen data."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar
 import attrs
 
 from trioeval.documents.structure import ALSO, NOT_IN_FILES, TEXT, Count, Form, NotNegative, Number
-from trioeval.suite.model import CodeDigests, QuotaSettings, TaskSettings, TaskType
+from trioeval.suite.model import CodeDigests, LimitsSettings, TaskSettings, TaskType
 from trioeval.suite.plain import plain_data
 from trioeval.text import KEY
 
@@ -19,36 +19,36 @@ class Question:
     id: str | None = None
     question: str
     answers: tuple[str, ...]
-    """What there is to choose from; different from each other after `normalized`."""
+    """The choices; they differ after `normalized`."""
     correct_answers: tuple[str, ...]
-    """Those that are right; each is one of `answers`."""
+    """The correct answers; each is one of `answers`."""
 
 
 @attrs.frozen(kw_only=True)
 class QuestionBudget:
-    """What one question may use; looked at before each step of a model, and never in the middle of one."""
+    """The limits of one question; checked before each step of a model, and never during one."""
 
     max_tokens: Number = 0
-    """Of prompts and replies together, ≥ 0; 0 does not bound them."""
+    """The maximum tokens of all prompts and replies, ≥ 0; 0 means no limit."""
     max_seconds: NotNegative = 0
-    """Seconds of work, ≥ 0: calls and tools, and not the waits for them; 0 does not bound them."""
+    """The maximum seconds of work (calls and tools, without waits), ≥ 0; 0 means no limit."""
     max_steps: Number = 0
-    """Calls of the model, ≥ 0; 0 does not bound them."""
+    """The maximum number of calls of the model, ≥ 0; 0 means no limit."""
 
 
 @attrs.frozen(kw_only=True)
 class Tool:
-    """A function of the suite's own that a model may call while it answers."""
+    """A function of the suite that a model may call while it answers."""
 
     name: str
     target: str
     """`file://tools.py:add`, with an absolute path."""
     description: str = ""
     parameters: Mapping[str, Any] = attrs.field(factory=dict)
-    """JSON schema of its arguments, which are an object."""
+    """The JSON schema of its arguments, which are an object."""
 
     def identity(self, sources: CodeDigests | None) -> Sequence[Any]:
-        """What a model is told of it and what it does, as JSON data; the folder of its file is left out."""
+        """Return the description for models and the code as JSON data, without the folder of its file."""
         digest = None if sources is None else sources(self.target)
         target = self.target.rpartition("/")[2]
         return self.name, target, digest, self.description, plain_data(self.parameters)
@@ -56,7 +56,7 @@ class Tool:
 
 @attrs.frozen(kw_only=True)
 class QuestionSettings(TaskSettings):
-    """How the questions of a task are asked."""
+    """The settings of a task of questions."""
 
     type: ClassVar[TaskType] = "question_eval"
 
@@ -65,36 +65,36 @@ class QuestionSettings(TaskSettings):
     )
     """The file of questions; absolute. None takes the rows of an earlier task."""
     questions: tuple[Question, ...] = attrs.field(default=(), repr=False, metadata=NOT_IN_FILES)
-    """What stands in it, in its order; never empty where it was read."""
+    """The questions of the file, in order; never empty if it was read."""
     budget: QuestionBudget = QuestionBudget()
     workers: Count | None = attrs.field(default=None, metadata={ALSO: "concurrency"})
-    """Questions under way at once on each lane of the task, ≥ 1; None takes the quota's `workers`, or 1."""
+    """Concurrent questions on each lane of the task, ≥ 1; None takes `workers` of `limits`, or 1."""
     fail_fast: bool = False
-    """Start no more questions after the first that failed to run, or exceeded its budget."""
+    """Start no more questions after the first that failed with an error or exceeded its budget."""
     tools: tuple[Tool, ...] = ()
-    """What a model may call while it answers; their names differ."""
+    """The tools that a model may call while it answers; their names differ."""
 
     @property
     def row_tokens(self) -> int | None:
-        """Most tokens of one question; None does not bound them."""
+        """The maximum tokens of one question; None means no limit."""
         return self.budget.max_tokens or None
 
-    def rows_at_once(self, quota: QuotaSettings | None) -> int:
-        """Questions under way at once on each lane of the task, ≥ 1.
+    def rows_at_once(self, limits: LimitsSettings | None) -> int:
+        """Return the concurrent questions on each lane of the task, ≥ 1.
 
         Example:
             >>> settings = QuestionSettings(file=Path("q.yaml"))
-            >>> settings.rows_at_once(None), settings.rows_at_once(QuotaSettings(workers=5))
+            >>> settings.rows_at_once(None), settings.rows_at_once(LimitsSettings(workers=5))
             (1, 5)
         """
         if self.workers is not None:
             return self.workers
-        return (QuotaSettings() if quota is None else quota).workers
+        return (LimitsSettings() if limits is None else limits).workers
 
     def identity(self, sources: CodeDigests | None) -> Sequence[Any]:
-        """The budget of a question and its tools; the questions themselves are rows."""
+        """Return the budget of a question and its tools; the questions themselves are rows."""
         return plain_data(self.budget), [tool.identity(sources) for tool in self.tools]
 
     def code(self) -> Iterator[str]:
-        """The functions that are its tools."""
+        """Yield the functions that are its tools."""
         yield from (tool.target for tool in self.tools)

@@ -1,4 +1,4 @@
-"""From how the job of a question ended to what became of the question, and to its row. Pure."""
+"""Conversion of the outcome of a question's job to its result and its row. Pure."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -6,7 +6,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 import attrs
 
-from trioeval.errors import BudgetError, Fault, LaneClosedError, ProviderError, QuotaError
+from trioeval.errors import BudgetError, Fault, LaneClosedError, LimitError, ProviderError
 from trioeval.evaluation.outcomes import as_refused, cut_off, explain
 from trioeval.evaluation.row import Row
 from trioeval.evaluation.tools import Chain
@@ -21,47 +21,48 @@ from trioeval.question_eval.answer import (
     parse_answer,
 )
 from trioeval.question_eval.model import Question, QuestionBudget
+from trioeval.text import counted
 
-# How one question is answered: steps of a model, the tools that it calls, and what bounds them.
+# Answering of one question: steps of a model, the tools that it calls, and the budget.
 #
-# A step is one call of the model. Between two of them stand tools, and a look at the budget: it stops a
-# question before a step, and never cuts one that is under way. What a step has used counts also where an
-# earlier execution of the run paid for it, so a question that is resumed stops where it would have stopped.
+# A step is one call of the model. Between two steps tools run and the budget is checked: it stops a question
+# before a step, and never during one. Usage of a step counts even if an earlier execution of the run paid for
+# it, so a resumed question stops where it would have stopped.
 #
-# `elapsed` is work, as for the timeout of a job: calls and tools, and not the waits for lanes and limits.
+# `elapsed` is work, as for the timeout of a job: calls and tools, without waits for lanes and limits.
 
 
 def stop_of(budget: QuestionBudget, chain: Chain, working: float) -> str | None:
-    """What keeps a question from its next step; None if nothing does.
+    """Return the reason why a question may not make its next step; None if it may.
 
-    So many seconds and tokens as are allowed are not too many.
+    Using exactly the allowed seconds and tokens is within the budget.
 
     Args:
-        budget: What it may use.
-        chain: What it has got to.
-        working: Seconds of work of the present run of its job.
+        budget: The limits of the question.
+        chain: Its steps so far.
+        working: Seconds of work of the current round of its job.
 
     Example:
         >>> chain = Chain.of("?")
         >>> chain.tokens = 500
         >>> stop_of(QuestionBudget(max_tokens=500), chain, 0.0)
         >>> stop_of(QuestionBudget(max_tokens=499), chain, 0.0)
-        '500 tokens are used, and 499 are allowed (budget.maxTokens)'
+        '500 tokens used, 499 allowed (budget.maxTokens)'
     """
     elapsed = chain.elapsed(working)
     if budget.max_seconds and elapsed > budget.max_seconds:
-        used = f"it has taken {elapsed:.3g} seconds, and {budget.max_seconds:g} are allowed"
+        used = f"{elapsed:.3g} seconds used, {budget.max_seconds:g} allowed"
         return f"{used} (budget.maxSeconds)"
     if budget.max_steps and chain.steps >= budget.max_steps:
-        used = f"{chain.steps} steps are made, and {budget.max_steps} are allowed"
+        used = f"{counted(chain.steps, 'step')} made, {budget.max_steps} allowed"
         return f"{used} (budget.maxSteps)"
     if budget.max_tokens and chain.tokens > budget.max_tokens:
-        used = f"{chain.tokens} tokens are used, and {budget.max_tokens} are allowed"
+        used = f"{counted(chain.tokens, 'token')} used, {budget.max_tokens} allowed"
         return f"{used} (budget.maxTokens)"
     return None
 
 
-# How a task of questions ended, and all tasks of a run: status, why, and numbers. Pure.
+# The status, reason and totals of a task of questions, and of all tasks of a run. Pure.
 
 
 TaskStatus: TypeAlias = Literal["pass", "fail", "error"]
@@ -74,15 +75,15 @@ TaskReason: TypeAlias = Literal[
 ]
 
 OUTCOMES: tuple[QuestionOutcome, ...] = get_args(QuestionOutcome)
-"""In the order in which they are listed."""
+"""All outcomes in the order of lists."""
 
 _LEFT: tuple[QuestionOutcome, ...] = ("cancelled", "skipped")
-"""Those of rows that are `Status.NOT_RUN`."""
+"""The outcomes of rows with `Status.NOT_RUN`."""
 
 
 @attrs.define
 class QuestionCounts:
-    """How many questions ended in which way.
+    """The number of questions by outcome.
 
     Example:
         >>> found = QuestionCounts.of(["correct", "incorrect", "parse_error", "correct"])
@@ -94,16 +95,16 @@ class QuestionCounts:
 
     by_outcome: Counter[QuestionOutcome] = attrs.field(factory=Counter)
     tokens: int = 0
-    """Those that all of them used, as far as it is known."""
+    """The known tokens of all questions."""
 
     @classmethod
     def of(cls, outcomes: Iterable[QuestionOutcome]) -> "QuestionCounts":
-        """Those of some questions."""
+        """Return the counts of some questions."""
         return cls(Counter(outcomes))
 
     @classmethod
     def joined(cls, several: Iterable["QuestionCounts"]) -> "QuestionCounts":
-        """Those of several columns together."""
+        """Return the sum of several counts."""
         found = cls()
         for one in several:
             found.by_outcome.update(one.by_outcome)
@@ -111,43 +112,43 @@ class QuestionCounts:
         return found
 
     def add(self, outcome: QuestionOutcome, tokens: int | None = None) -> None:
-        """Count one more, which used so many tokens; None where that is not known."""
+        """Count one question and its tokens; None if they are not known."""
         self.by_outcome[outcome] += 1
         self.tokens += tokens or 0
 
     def add_many(self, outcome: QuestionOutcome, count: int) -> None:
-        """Count many that used nothing."""
+        """Count many questions without tokens."""
         self.by_outcome[outcome] += count
 
     def add_record(self, record: Mapping[str, Any]) -> None:
-        """Count the question of a row, by its record; nothing where the row has none."""
+        """Count the question of a row, by its record; ignore a row without one."""
         outcome = outcome_of(record)
         if outcome is not None:
             self.add(outcome, record["question"].get("tokensTotal"))
 
     @property
     def total(self) -> int:
-        """All of them, however they ended."""
+        """The number of all questions."""
         return self.by_outcome.total()
 
     @property
     def correct(self) -> int:
-        """Those that were answered right."""
+        """The number of correctly answered questions."""
         return self.by_outcome["correct"]
 
     @property
     def ended(self) -> int:
-        """Those that were run to their end; what failed is among them, and makes no share larger."""
+        """The number of questions that were run to their end, including those that failed."""
         return self.total - sum(self.by_outcome[name] for name in _LEFT)
 
     @property
     def incorrect(self) -> int:
-        """Those that were run to their end, and not answered right."""
+        """The number of questions that were run to their end and not answered correctly."""
         return self.ended - self.correct
 
     @property
     def accuracy(self) -> float:
-        """Share of the correct ones among those that were run to their end, 0 to 1; 0 where none was.
+        """The share of correct ones among the questions that were run to their end, 0 to 1; 0 if none was.
 
         The pass rate of their rows is the same.
         """
@@ -155,7 +156,7 @@ class QuestionCounts:
 
     @property
     def status(self) -> TaskStatus:
-        """How the task ended; see `reason`."""
+        """The status of the task; see `reason`."""
         match self.reason:
             case None:
                 return "pass"
@@ -166,7 +167,7 @@ class QuestionCounts:
 
     @property
     def reason(self) -> TaskReason | None:
-        """Why it is no pass; the first of these that is true. None if all were answered right."""
+        """The first of these reasons that is true; None if all questions were answered correctly."""
         if not self.total:
             return "no_questions"
         if self.by_outcome["runtime_error"]:
@@ -178,7 +179,7 @@ class QuestionCounts:
         return None if self.correct == self.total else "incorrect_answers"
 
     def json(self) -> dict[str, Any]:
-        """The summary of a result file."""
+        """Return the summary for a result file."""
         return {
             "questionsTotal": self.total,
             "questionsEnded": self.ended,
@@ -193,7 +194,7 @@ class QuestionCounts:
 
 @attrs.frozen
 class TaskCounts:
-    """How all tasks of questions of a run ended, together.
+    """The counts of all tasks of questions of a run.
 
     Example:
         >>> right, none = QuestionCounts.of(["correct"]), QuestionCounts()
@@ -203,38 +204,38 @@ class TaskCounts:
     """
 
     tasks: Sequence[QuestionCounts]
-    """One for each of them."""
+    """One for each task."""
 
     def _ended(self, status: TaskStatus) -> int:
         return sum(task.status == status for task in self.tasks)
 
     @property
     def passed(self) -> int:
-        """Those whose questions were all answered right."""
+        """The number of tasks whose questions were all answered correctly."""
         return self._ended("pass")
 
     @property
     def failed(self) -> int:
-        """Those with answers that are wrong or missing, or questions that a budget stopped."""
+        """The number of tasks with wrong or missing answers, or questions that a budget stopped."""
         return self._ended("fail")
 
     @property
     def errored(self) -> int:
-        """Those with questions that failed or were cancelled, and those without questions."""
+        """The number of tasks with failed or cancelled questions, or without questions."""
         return self._ended("error")
 
     @property
     def pass_rate(self) -> float:
-        """Share of those that passed among all, from 0 to 1; 0 where there are none."""
+        """The share of tasks that passed, from 0 to 1; 0 if there are none."""
         return self.passed / len(self.tasks) if self.tasks else 0.0
 
     @property
     def questions(self) -> QuestionCounts:
-        """Those of all tasks together."""
+        """The counts of all tasks together."""
         return QuestionCounts.joined(self.tasks)
 
     def facts(self) -> dict[str, Any]:
-        """All numbers by name."""
+        """Return all totals by name."""
         questions = self.questions
         return {
             "tasks_total": len(self.tasks),
@@ -252,7 +253,7 @@ class TaskCounts:
 
 
 def outcome_of(record: Mapping[str, Any]) -> QuestionOutcome | None:
-    """How the question of a row ended, by its record; None where the row has no question."""
+    """Return the outcome of the question of a row, by its record; None if the row has no question."""
     question = record.get("question")
     return None if question is None else question["outcome"]
 
@@ -269,13 +270,13 @@ _MISHAPS = frozenset({Fault.TRANSIENT, Fault.RATE_LIMITED})
 
 
 def judged(question: Question, text: str) -> QuestionResult:
-    """The result of a question that a model answered with this text.
+    """Return the result of a question that a model answered with this text.
 
     Example:
         >>> sky = Question(question="Sky?", answers=("Red", "Blue"), correct_answers=("Blue",))
         >>> found = judged(sky, "<answer>red</answer>")
         >>> found.outcome, found.answer_listed, found.verdict.reason
-        ('incorrect', True, 'the answer "red" is wrong; right is "Blue"')
+        ('incorrect', True, 'the answer "red" is wrong; correct: "Blue"')
     """
     answer = parse_answer(text, question.answers)
     if isinstance(answer, ParseError):
@@ -290,20 +291,19 @@ def judged(question: Question, text: str) -> QuestionResult:
 
 
 def stopped(question: Question, why: str) -> QuestionResult:
-    """The result of a question that its budget stopped."""
+    """Return the result of a question that its budget stopped."""
     error = RunError(kind="budget_exceeded", message=why)
     return QuestionResult.of(question, "budget_exceeded", run_error=error)
 
 
-def as_left(outcome: Outcome[QuestionResult], *, begun: bool) -> Outcome[QuestionResult]:
-    """How a job ended, where it is left for another time although it failed.
+def as_not_run(outcome: Outcome[QuestionResult], *, begun: bool) -> Outcome[QuestionResult]:
+    """Return the outcome of a job, as not run if its failure says nothing about the question.
 
-    That is so where the budget of the run refused a call, and where the lane was closed under it: neither
-    says anything of the question.
+    That is the case if the budget of the run refused a call, or if the lane was closed.
 
     Args:
-        outcome: As the kernel has it.
-        begun: Whether the model has answered anything.
+        outcome: The outcome of the kernel.
+        begun: True if the model has answered anything.
     """
     if isinstance(outcome, Failed) and isinstance(outcome.error, LaneClosedError):
         if not begun and not outcome.calls:
@@ -315,12 +315,12 @@ def as_left(outcome: Outcome[QuestionResult], *, begun: bool) -> Outcome[Questio
 def result_of(
     question: Question, outcome: Outcome[QuestionResult], *, failed_fast: int | None
 ) -> QuestionResult:
-    """How a question ended, without what it used.
+    """Return the result of a question, without its usage.
 
     Args:
-        question: It.
-        outcome: Of its job, after `as_left`.
-        failed_fast: The index of the row after whose failure no other was started; None if that was not.
+        question: The question.
+        outcome: The outcome of its job, after `as_not_run`.
+        failed_fast: The index of the row whose failure stopped the task; None if it was not stopped.
     """
     name: QuestionOutcome
     kind: RunErrorKind
@@ -356,7 +356,7 @@ def row_error(
 
 
 def question_of(row: Row) -> QuestionResult | None:
-    """What became of the question of a row; None of a row of another task type."""
+    """Return the result of the question of a row; None for a row of another task type."""
     return row.result if isinstance(row.result, QuestionResult) else None
 
 
@@ -366,17 +366,17 @@ def _failure(error: Exception, message: str) -> RunError:
             return RunError(
                 kind=error.kind, message=error.message, retryable=error.fault in _MISHAPS
             )
-        case QuotaError():
+        case LimitError():
             retryable = error.reason == "limiter_unavailable"
             return RunError(kind=error.reason, message=error.message, retryable=retryable)
-        case BudgetError():  # one that is larger than all of it; others are left for another time
+        case BudgetError():  # a call above the whole budget; others are not run
             return RunError(kind="exceeds_capacity", message=message)
         case _:
             return RunError(kind="internal", message=message)
 
 
 def tokens_of(chain: Chain | None) -> int | None:
-    """Tokens of a question and of its calls that failed or were given up; None without any."""
+    """Return the tokens of a question, including failed and abandoned calls; None if it made none."""
     if chain is None or not (chain.steps or chain.wasted or chain.lost_tokens or chain.sent_tokens):
         return None
     return chain.tokens + chain.lost_tokens + chain.sent_tokens

@@ -1,9 +1,9 @@
-# Apart from `run.open_task`: it belongs to this package, which the other only uses.
-"""The task type `question_eval`: questions with answers to choose from × providers × repeat, one job each.
+# Separate from `run.open_task`: this module belongs to this package, which the other only uses.
+"""The task type `question_eval`: multiple-choice questions × providers × repeat, one job each.
 
-A job is a chain of calls: a model may call tools of the suite before it answers. Each step is a call of its
-own, so it takes its turn on its lane and its share of the limits, and holds neither while tools run. Each
-reply is written down as it arrives, like those of every other task.
+A job is a chain of calls: a model may call tools of the suite before it answers. Each step is a separate
+call, so it waits for its turn on its lane and for its shared limits, and holds neither while tools run. Each
+reply is recorded as it arrives, as in every other task.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -41,7 +41,7 @@ from trioeval.question_eval.events import QuestionEvents
 from trioeval.question_eval.form import as_question
 from trioeval.question_eval.model import Question, QuestionSettings, Tool
 from trioeval.question_eval.result import (
-    as_left,
+    as_not_run,
     judged,
     result_of,
     row_error,
@@ -54,29 +54,29 @@ from trioeval.suite.sizes import rows_by_column
 from trioeval.templates import Templates
 from trioeval.text import verbatim
 
-# The tools that a suite gives to models while they answer questions: functions of its own, in processes.
+# The tools that a suite gives to models while they answer questions: functions of the suite, in processes.
 #
-# A tool that fails is no failure of the question: the model is told what went wrong, and goes on. It holds
-# no slot of a lane while it runs.
+# A tool that fails does not fail the question: the model gets the error message, and continues. No slot of a
+# lane is held while it runs.
 
 
 RunFunction: TypeAlias = Callable[[Path, str, Sequence[Any]], Awaitable[Any]]
-"""Calls a function of a file and returns its result as JSON data; a failure is a `ScriptError`."""
+"""Calls a function of a file and returns its result as JSON data; raises `ScriptError` on failure."""
 
 
 @attrs.frozen
 class ToolBox:
-    """What a model may call."""
+    """The tools that a model may call."""
 
     offers: Sequence[Mapping[str, Any]]
-    """As chat completions have them."""
+    """In the format of chat completions."""
     _functions: Sequence[Function] = attrs.field(repr=False)
     _places: Mapping[str, tuple[Path, str]] = attrs.field(repr=False)
     _run_function: RunFunction = attrs.field(repr=False)
 
     @classmethod
     def of(cls, tools: Sequence[Tool], run_function: RunFunction) -> "ToolBox":
-        """With the tools of a task."""
+        """Return the tools of a task."""
         places = {}
         for tool in tools:
             file, _, function = tool.target.removeprefix(FILE).rpartition(":")
@@ -85,7 +85,7 @@ class ToolBox:
         return cls(tool_offers(tools), functions, places, run_function)
 
     async def run(self, call: ToolCall) -> ToolResult:
-        """What a call gives. A checkpoint, unless it cannot be made."""
+        """Return the result of a call. A checkpoint, unless the call is not valid."""
         arguments = arguments_of(call, self._functions)
         if isinstance(arguments, ToolResult):
             return arguments
@@ -102,45 +102,45 @@ _STATUSES: Mapping[str, Status] = {
     "parse_error": Status.FAIL,
     "budget_exceeded": Status.FAIL,
 }
-"""Of every outcome that is no error."""
+"""The statuses of the outcomes that are not errors."""
 
 
 @attrs.define
-class _Known:
-    """What is known of a question under way."""
+class _QuestionState:
+    """The state of a running question."""
 
     step: Step
     question: Question
     chain: Chain
     output: object = None
-    """What the last reply said, transformed."""
+    """The output of the last reply, transformed."""
 
 
 @attrs.define(eq=False, kw_only=True)
 class QuestionEval:
-    """One task of questions, bound to its providers and lanes; good for one run."""
+    """One task of questions, bound to its providers and lanes; for a single run."""
 
     _steps: Expansion
     """The expansion of its suite, whose tests are the questions."""
     _settings: QuestionSettings
     _asker: Asker
     _tools: Tools
-    """What transforms outputs."""
+    """Transforms outputs."""
     _templates: Templates
-    """What they are transformed with."""
+    """The templates for transforms."""
     _box: ToolBox
-    """What models may call."""
+    """The tools for models."""
     _events: QuestionEvents
-    """What makes the events of the task."""
+    """Makes the events of the task."""
     _stop: trio.Event
-    """Set when no further question is to start: after a failure, where that is wanted."""
+    """Set when no more questions may start: after a failure, with `failFast`."""
     _task: str | None = None
-    """Which task of its suite it is; None where the suite is one."""
-    _known: dict[int, _Known] = attrs.field(init=False, factory=dict)
+    """The id of the task in its suite; None if the suite has no tasks."""
+    _states: dict[int, _QuestionState] = attrs.field(init=False, factory=dict)
     _failed_fast: int | None = attrs.field(init=False, default=None)
 
     def plan(self) -> Plan[Step]:
-        """The jobs. Lazy: a question becomes an object when its job starts."""
+        """Return the plan. Lazy: a question becomes an object when its job starts."""
         lanes = tuple(self._asker.lanes)
         used = {lanes[provider] for provider in self._steps.used_providers}
         looks_ahead = any(map(self._asker.may_have, self._steps.used_providers))
@@ -152,63 +152,63 @@ class QuestionEval:
         )
 
     def _needs_no_call(self, job: Job[Step]) -> bool:
-        """Whether the model need not be asked for a question that is about to start."""
+        """Return True if a question that is about to start needs no call."""
         if job.payload.test.fault is not None:
             return True
         if not self._asker.may_have(job.payload.provider_index):
             return False
-        return self._asker.is_there(self._inquiry(self._begun(job)))
+        return self._asker.is_there(self._inquiry(self._started(job)))
 
     async def perform(self, job: Job[Step], calls: Calls[Step]) -> QuestionResult:
-        """The body of a job: ask, run the tools that are called, until there is an answer or no budget.
+        """Run the body of a job: call the model and its tools until it answers or the budget is exhausted.
 
         Raises:
-            InputError: It cannot be asked.
-            ProviderError: The provider failed, or answered nothing.
-            QuotaError: A shared limit will never allow a call.
+            InputError: The question is not valid.
+            ProviderError: The provider failed, or returned an empty reply.
+            LimitError: A call exceeds a shared limit.
             ScriptError: A transform of the provider failed.
         """
-        known = self._begun(job)
-        if known.step.test.fault is not None:
-            raise InputError(known.step.test.fault)
+        state = self._started(job)
+        if state.step.test.fault is not None:
+            raise InputError(state.step.test.fault)
         try:
-            return await self._answered(known, calls)
+            return await self._answered(state, calls)
         finally:
             now = trio.current_time()
-            known.chain.worked_s += now - calls.started_at - calls.waited(now)
+            state.chain.worked_s += now - calls.started_at - calls.waited(now)
 
-    async def _answered(self, known: _Known, calls: Calls[Step]) -> QuestionResult:
-        chain = known.chain
+    async def _answered(self, state: _QuestionState, calls: Calls[Step]) -> QuestionResult:
+        chain = state.chain
         while True:
             now = trio.current_time()
             working = now - calls.started_at - calls.waited(now)
             stop = stop_of(self._settings.budget, chain, working)
             if stop is not None:
-                return stopped(known.question, stop)
-            turn = await self._step(known, calls)
+                return stopped(state.question, stop)
+            turn = await self._step(state, calls)
             if not turn.calls:
                 break
             results = [await self._run_tool(call, chain, calls) for call in turn.calls]
             chain.go_on(turn, results)
         calls.note("parsing")
-        return judged(known.question, await self._text(known, turn))
+        return judged(state.question, await self._text(state, turn))
 
-    async def _step(self, known: _Known, calls: Calls[Step]) -> Turn:
-        """What the model says next."""
-        inquiry = self._inquiry(known)
-        paid = await self._asker.ask(inquiry, calls, known.chain)
+    async def _step(self, state: _QuestionState, calls: Calls[Step]) -> Turn:
+        """Return the next turn of the model."""
+        inquiry = self._inquiry(state)
+        paid = await self._asker.ask(inquiry, calls, state.chain)
         output = paid.reply.output
         if output is None:
-            self._asker.reject(inquiry)  # whoever asks again is not to get it
+            self._asker.reject(inquiry)  # an empty reply must not be reused
             msg = "the reply has no output"
             raise ProviderError("empty_reply", msg)
         turn = read_turn(output)
-        # What is called that was not offered is a matter of the provider's own tools.
+        # Calls of tools that were not offered belong to the provider's own tools.
         return turn if self._box.offers else attrs.evolve(turn, calls=())
 
     async def _run_tool(self, call: ToolCall, chain: Chain, calls: Calls[Step]) -> ToolResult:
         began_at = trio.current_time()
-        chain.tool_calls[call.name] += 1  # also if it is cut off
+        chain.tool_calls[call.name] += 1  # also if it is interrupted
         calls.note("tool_start", name=call.name)
         result = await self._box.run(call)
         took_ms = (trio.current_time() - began_at) * 1000
@@ -216,57 +216,57 @@ class QuestionEval:
         calls.note("tool_finish", name=call.name, duration_ms=took_ms, **failed)
         return result
 
-    async def _text(self, known: _Known, turn: Turn) -> str:
-        """What the model said last, after the transform of its provider."""
-        step, reply = known.step, known.chain.replies[-1]
+    async def _text(self, state: _QuestionState, turn: Turn) -> str:
+        """Return the last output of the model, after the transform of its provider."""
+        step, reply = state.step, state.chain.replies[-1]
         asked = Asked(
-            prompt=self._prompt(known.question),
+            prompt=self._prompt(state.question),
             vars=step.vars,
             options={},
             templates=self._templates,
             named=step.vars,
         )
-        known.output = await self._tools.transform(step, asked, reply)
-        return turn.text if known.output is reply.output else output_text(known.output)
+        state.output = await self._tools.transform(step, asked, reply)
+        return turn.text if state.output is reply.output else output_text(state.output)
 
-    def _begun(self, job: Job[Step]) -> _Known:
-        """What is known of a question that begins; one that is run again has all that was paid for."""
-        known = self._known.get(job.index)
-        if known is None:
+    def _started(self, job: Job[Step]) -> _QuestionState:
+        """Return the state of a question that starts; one that runs again keeps its paid replies."""
+        state = self._states.get(job.index)
+        if state is None:
             step = job.payload
             question = as_question(step.test)
-            known = _Known(step, question, Chain.of(self._prompt(question)))
-            self._known[job.index] = known
-        return known
+            state = _QuestionState(step, question, Chain.of(self._prompt(question)))
+            self._states[job.index] = state
+        return state
 
     def _prompt(self, question: Question) -> str:
         return question_prompt(question.question, question.answers)
 
-    def _inquiry(self, known: _Known) -> Inquiry:
-        step, question = known.step, known.question
+    def _inquiry(self, state: _QuestionState) -> Inquiry:
+        step, question = state.step, state.question
         offers = {"tools": list(self._box.offers)} if self._box.offers else {}
         request = Request(
-            prompt=known.chain.prompt,
-            # Not which of the answers are right.
+            prompt=state.chain.prompt,
+            # Without the correct answers.
             vars=verbatim({"question": question.question, "answers": list(question.answers)}),
             options=offers,
             test_idx=step.test_idx,
             prompt_idx=step.prompt_idx,
             repeat_index=step.repeat_index,
         )
-        number = known.chain.steps
+        number = state.chain.steps
         more = (number,) if number else ()
         return self._asker.inquiry(step.index, "provider", step.provider_index, request, *more)
 
     def rows(
         self, outcome: Outcome[QuestionResult], waits: Mapping[str, float] = NO_WAITS
     ) -> Sequence[Row]:
-        """The row of a job that is over. Each outcome is given once, in any order."""
-        known = self._known.pop(outcome.index, None)
-        chain = None if known is None else known.chain
-        outcome = as_left(outcome, begun=chain is not None and chain.steps > 0)
-        step = self._steps[outcome.index] if known is None else known.step
-        question = as_question(step.test) if known is None else known.question
+        """Return the row of a job that has ended. Called once per outcome, in any order."""
+        state = self._states.pop(outcome.index, None)
+        chain = None if state is None else state.chain
+        outcome = as_not_run(outcome, begun=chain is not None and chain.steps > 0)
+        step = self._steps[outcome.index] if state is None else state.step
+        question = as_question(step.test) if state is None else state.question
         has_run, waited, calls = False, 0.0, 0
         if not isinstance(outcome, NotRun | Blocked):
             has_run, waited = True, outcome.waited
@@ -293,9 +293,9 @@ class QuestionEval:
             step=step,
             provider=self._steps.suite.providers[step.column.provider_index],
             status=_STATUSES.get(result.outcome) or Status.without_verdict(NAMES[type(outcome)]),
-            prompt=None if known is None else self._prompt(question),
+            prompt=None if state is None else self._prompt(question),
             reply=None if chain is None else chain.reply(),
-            output=None if known is None else known.output,
+            output=None if state is None else state.output,
             verdict=result.verdict,
             error=row_error(result, outcome, failed_fast=self._failed_fast),
             failure=provider_failure(outcome),
@@ -314,16 +314,16 @@ class QuestionEval:
         return (row,)
 
     def _fail_fast(self, index: int) -> None:
-        # What is stopped already is left by whoever stopped it.
+        # A task that is already stopped was stopped for another reason.
         if not self._stop.is_set():
             self._failed_fast = index
             self._stop.set()
 
     def unstarted(self, jobs: range) -> Unstarted | None:
-        """Rows of questions that were never asked, and of which nothing is known."""
-        behind = min((index for index in self._known if index in jobs), default=jobs.stop)
+        """Return the rows of questions that were never started and have no state."""
+        behind = min((index for index in self._states if index in jobs), default=jobs.stop)
         rows = range(jobs.start, behind)
         return Unstarted(len(rows), rows, rows_by_column(self._steps, rows)) if rows else None
 
     def emitted(self, row: Row) -> None:
-        """Rows leave nothing for later ones."""
+        """Do nothing: rows leave no state for later ones."""

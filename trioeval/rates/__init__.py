@@ -1,4 +1,4 @@
-"""Arithmetic of rates. Knows no clock and no Trio: time and chance are arguments."""
+"""The arithmetic of rates. Uses no clock and no Trio: instants and random numbers are arguments."""
 
 from trioeval.rates.adaptive_limit import AimdLimit as AimdLimit
 from trioeval.rates.adaptive_limit import GradientLimit as GradientLimit
@@ -15,6 +15,6 @@ from trioeval.rates.pace import Pace as Pace
 from trioeval.rates.pace import Reservation as Reservation
 from trioeval.rates.pace import TokenPace as TokenPace
 from trioeval.rates.throttle import Allowance as Allowance
-from trioeval.rates.throttle import Delivery as Delivery
+from trioeval.rates.throttle import MeasuredRate as MeasuredRate
 from trioeval.rates.throttle import RateHint as RateHint
 from trioeval.rates.throttle import Throttle as Throttle

@@ -1,24 +1,24 @@
-"""How many calls a lane may have in flight: a limit that learns from refusals.
+"""Adaptive limits of the calls in flight on a lane: by refusals (AIMD) and by latency.
 
-The server's own limit is unknown and moves. The rule is the one of TCP congestion control (Chiu and Jain
-1989): grow by one while all goes well, shrink by a factor when it does not. What has to be got right is
-what counts as a signal.
+The server's own limit is unknown and changes. The rule is that of TCP congestion control (Chiu and Jain
+1989): grow by one while all goes well, shrink by a factor when it does not. The difficulty is to decide what
+counts as a signal.
 
 * A burst of refusals is one signal. Calls that started before a cut know nothing of it, so each call
-  remembers the *epoch* it started in and only a call of the present epoch can cut. A cut begins the next.
-* A single refusal is no signal: servers refuse at random. It opens a *round* of as many completions as
-  the limit is wide; only a second refusal inside it cuts.
-* A lane that is not used learns nothing: the limit grows only after a round in which it was nearly
-  reached.
-* What was learned is remembered and not believed for ever: after a cut the limit grows to just below
-  where it was, stays, and tries one more after some clean rounds. If the trial is refused, it steps back
-  and waits twice as long; if not, the memory is dropped.
-* A refusal that names a wait stops the lane, and so it is worth more and costs more than a bare one. Nothing
-  starts after it, so what is left in flight when the last call of its wave is refused is what the server
-  takes: the limit is cut to that, at once. If nothing is left, it was no limit of calls in flight, and the
-  usual cut remains. A refused trial costs the lane that wait: the next one comes when its cost is a small
-  part of the time since. If a trial is served, the memory was of something else, such as a rate, and the
-  limit doubles until it is refused again.
+  remembers the *epoch* in which it started, and only a call of the present epoch can cut. A cut begins the
+  next epoch.
+* A single refusal is not a signal: servers refuse at random. It opens a *round* of as many completions as the
+  limit is large; only a second refusal inside the round cuts.
+* An unused lane learns nothing: the limit grows only after a round in which it was nearly reached.
+* What was learned is remembered, but not for ever: after a cut the limit grows to just below the refused one,
+  stays there, and tries one more after some clean rounds. If the trial is refused, it steps back and waits
+  twice as long; if not, the memory is dropped.
+* A refusal that names a wait stops the lane, so it carries more information and costs more than a bare one.
+  Nothing starts after it, so what is left in flight when the last call of its wave is refused is what the
+  server accepts: the limit is cut to that, at once. If nothing is left, it was not a limit of calls in
+  flight, and the usual cut remains. A refused trial costs the lane that wait: the next trial comes when its
+  cost is a small part of the time since. If a trial is served, the memory was of something else, such as a
+  rate, and the limit doubles until it is refused again.
 
 Law: AIMD.
 """
@@ -31,62 +31,66 @@ _LEAST_ROUND = 4
 """Completions of a round at small limits."""
 _CUT_TO = 0.7
 _SATURATED = 0.8
-"""Share of the limit that must have been in flight for a round to tell anything."""
+"""Share of the limit that must have been in flight for a round to count."""
 _TRIAL_AFTER = 3
-"""Clean rounds at the remembered ceiling before one more is tried."""
+"""Clean rounds at the remembered ceiling before one more call is tried."""
 _LONGEST_TRIAL_AFTER = 24
 _PAID_BY = 16
-"""Seconds between two trials, as a multiple of what a refused one costs: its wait, and a call that probes."""
+"""Seconds between two trials, as a multiple of the cost of a refused one: its wait, and a call that probes.
+"""
 _WEIGHT = 0.2
-"""Of the latest call in the average latency."""
+"""Weight of the latest call in the average latency."""
 
 
 @attrs.frozen
 class Refusal:
-    """A call was refused because there were too many, as far as it tells of a limit of calls in flight."""
+    """A refusal because of too many calls, as a signal for a limit of calls in flight."""
 
     epoch: int
-    """The limit's when the call started."""
+    """The epoch of the limit when the call started."""
     beside: int = 0
-    """Other calls in flight, which are not refused yet."""
+    """Other calls in flight that are not refused yet."""
     wait: float = 0.0
-    """Seconds that the server asks to wait; 0 where it named no wait."""
+    """Seconds that the server asks to wait; 0 if it named no wait."""
     repeated: bool = False
-    """Whether this call was refused before."""
+    """True if this call was refused before."""
 
 
 @attrs.define(eq=False)
 class Limit:
-    """A limit of the calls in flight: the width, unless a subclass adapts it; 1 ≤ `limit` ≤ `width`."""
+    """A limit of the calls in flight: the max concurrency, unless a subclass adapts it.
 
-    width: int
+    1 ≤ `limit` ≤ `max_concurrency`.
+    """
+
+    max_concurrency: int
     limit: int = attrs.field(init=False)
     epoch: int = attrs.field(init=False, default=0)
-    """Cuts so far; a call remembers it at its start."""
+    """Number of cuts so far; a call remembers it at its start."""
 
     def __attrs_post_init__(self) -> None:
-        self.limit = self.width
+        self.limit = self.max_concurrency
 
     @property
     def calm(self) -> bool:
-        """Whether starts and successes tell nothing now, so that nobody has to report them."""
+        """True if starts and successes have no effect now, so that they need not be reported."""
         return True
 
-    def begun(self, in_flight: int) -> None:
+    def started(self, in_flight: int) -> None:
         """Count a start; `in_flight` includes it."""
 
     def succeeded(self, latency: float, *, retried: bool) -> None:
         """Count a success after `latency` seconds in flight; `retried` if not at the first attempt."""
 
     def failed(self) -> None:
-        """Count a failure without congestion: no reason to shrink, and none to grow."""
+        """Count a failure without congestion: no reason to shrink or to grow."""
 
     def congested(self, refusal: Refusal) -> None:
-        """Count a refusal of one call too many."""
+        """Count a refusal because of too many calls."""
 
-    def retune(self, width: int) -> None:
-        """Take another configured width, ≥ 1."""
-        self.width = self.limit = width
+    def retune(self, max_concurrency: int) -> None:
+        """Change the max concurrency, ≥ 1."""
+        self.max_concurrency = self.limit = max_concurrency
 
 
 @attrs.define(eq=False)
@@ -94,8 +98,8 @@ class AimdLimit(Limit):
     """Additive increase, multiplicative decrease.
 
     Args:
-        width: The most that the limit may be, ≥ 1.
-        slow_start: Begin at 1 and double in every clean round until the first refusal.
+        max_concurrency: The largest value of the limit, ≥ 1.
+        slow_start: Start at 1 and double in every clean round until the first refusal.
 
     Example:
         >>> limit = AimdLimit(8)
@@ -107,52 +111,52 @@ class AimdLimit(Limit):
 
     slow_start: bool = False
     _ceiling: float = attrs.field(init=False, default=math.inf)
-    """The limit just below the one that was refused last; infinite if there is no such memory."""
+    """The limit just below the one that was last refused; infinite if none is remembered."""
     _completions: int = attrs.field(init=False, default=0)
     _peak: int = attrs.field(init=False, default=0)
     _refused: bool = attrs.field(init=False, default=False)
-    """Whether this round has had a refusal."""
+    """True if this round has had a refusal."""
     _spoilt: bool = attrs.field(init=False, default=False)
-    """Whether this round has had a failure of another kind."""
+    """True if this round has had a failure of another kind."""
     _clean_rounds: int = attrs.field(init=False, default=0)
-    """At the ceiling, since the last trial."""
+    """Clean rounds at the ceiling since the last trial."""
     _trial_after: int = attrs.field(init=False, default=_TRIAL_AFTER)
-    """Clean rounds."""
+    """Clean rounds before the next trial."""
     _by_wait: bool = attrs.field(init=False, default=False)
-    """Whether the ceiling was learned from refusals that named a wait."""
+    """True if the ceiling was learned from refusals that named a wait."""
     _usual_cut: tuple[int, int] | None = attrs.field(init=False, default=None)
-    """Limit and ceiling that a wave of those leaves if nothing is served beside; None after the wave."""
+    """Limit and ceiling after a wave of such refusals if nothing else is in flight; None after the wave."""
     _wait: float = attrs.field(init=False, default=0.0)
     """Seconds that the refusal of the last trial cost."""
     _latency: float = attrs.field(init=False, default=0.0)
-    """Seconds of a call, on average; 0 if there is none yet."""
+    """Average seconds of a call; 0 if there is none yet."""
 
     def __attrs_post_init__(self) -> None:
-        self.limit = 1 if self.slow_start else self.width
+        self.limit = 1 if self.slow_start else self.max_concurrency
 
     @property
     def calm(self) -> bool:
-        """At full width and not to try it, and no refusal to hold a second one against."""
-        return self.width == self.limit <= self._ceiling and not self._refused
+        """True if the limit is full without being a trial, and no refusal awaits a second one."""
+        return self.max_concurrency == self.limit <= self._ceiling and not self._refused
 
-    def begun(self, in_flight: int) -> None:
-        """Remember how much of the limit was used."""
+    def started(self, in_flight: int) -> None:
+        """Record how much of the limit was used."""
         self._usual_cut = None
         self._peak = max(self._peak, in_flight)
 
     def succeeded(self, latency: float, *, retried: bool) -> None:
-        """One more completion of the round. A retry that succeeded tells nothing of the limit."""
+        """Count one more completion of the round. A retry that succeeded is no evidence about the limit."""
         self._latency += (latency - self._latency) * (_WEIGHT if self._latency else 1.0)
         if not retried:
             self._complete()
 
     def failed(self) -> None:
-        """A round with a failure is not clean."""
+        """Mark the round as not clean."""
         self._spoilt = True
         self._complete()
 
     def congested(self, refusal: Refusal) -> None:
-        """Cut, if the call knew of the last cut and its refusal is a signal."""
+        """Cut, if the call started after the last cut and its refusal is a signal."""
         if refusal.epoch != self.epoch:
             if self._usual_cut is not None and refusal.wait and not refusal.repeated:
                 self._keep_served(refusal.beside, *self._usual_cut)
@@ -173,12 +177,15 @@ class AimdLimit(Limit):
             self._begin_round()
             self._refused = True
 
-    def retune(self, width: int) -> None:
-        """A full limit stays full, as far as nothing smaller was learned; a learned one is only bounded."""
+    def retune(self, max_concurrency: int) -> None:
+        """Change the max concurrency.
+
+        A full limit stays full unless a smaller one was learned; a learned one is only bounded.
+        """
         most = self.limit
-        if self.limit == self.width and not self.slow_start:
-            most = int(min(width, max(self.limit, self._ceiling)))
-        self.width, self.limit = width, min(most, width)
+        if self.limit == self.max_concurrency and not self.slow_start:
+            most = int(min(max_concurrency, max(self.limit, self._ceiling)))
+        self.max_concurrency, self.limit = max_concurrency, min(most, max_concurrency)
 
     def _complete(self) -> None:
         self._completions += 1
@@ -191,7 +198,7 @@ class AimdLimit(Limit):
 
     @property
     def _has_paid_for_trial(self) -> bool:
-        """Whether so much was served since the last trial that its wait is a small part of the time."""
+        """True if the time since the last trial is long enough to make its wait a small part."""
         if not self._wait or not self._latency:
             return True
         return self._clean_rounds * self._latency >= _PAID_BY * (self._wait + self._latency)
@@ -202,18 +209,18 @@ class AimdLimit(Limit):
 
     def _grow(self) -> None:
         if self.slow_start:
-            self.limit = min(2 * self.limit, self.width)
+            self.limit = min(2 * self.limit, self.max_concurrency)
         elif self.limit > self._ceiling:  # the trial was served
             self._ceiling, self._trial_after = math.inf, _TRIAL_AFTER
             self.slow_start, self._wait = self._by_wait, 0.0
-            self.limit = min(self.limit + 1, self.width)
+            self.limit = min(self.limit + 1, self.max_concurrency)
         elif self.limit < self._ceiling:
-            self.limit = min(self.limit + 1, self.width)
+            self.limit = min(self.limit + 1, self.max_concurrency)
         else:
             self._clean_rounds += 1
             if self._clean_rounds >= self._trial_after and self._has_paid_for_trial:
                 self._clean_rounds = 0
-                self.limit = min(self.limit + 1, self.width)
+                self.limit = min(self.limit + 1, self.max_concurrency)
 
     def _end_trial(self) -> None:
         self.limit = max(1, self.limit - 1)
@@ -233,37 +240,37 @@ class AimdLimit(Limit):
         self._begin_round()
 
     def _keep_served(self, beside: int, limit: int, ceiling: int) -> None:
-        """Cut to what is in flight beside a refused call, or to `limit` if nothing is."""
+        """Cut to the number of calls in flight beside a refused call, or to `limit` if there are none."""
         if beside:
             limit = ceiling = min(ceiling, beside)
-        self.limit, self._ceiling = min(limit, self.width), ceiling
+        self.limit, self._ceiling = min(limit, self.max_concurrency), ceiling
 
 
-# How many calls a lane may have in flight: a limit that learns from latency.
+# A limit of the calls in flight that learns from latency.
 #
-# The problem: a server of one's own has no rate to exceed. Asked too much, it does not refuse; it queues, or
+# The problem: a self-hosted server has no rate to exceed. Under overload it does not refuse; it queues, or
 # computes larger batches, and every call takes longer. The aim is the best throughput at no more than twice
-# the *base* latency, the one of a call that is alone.
+# the *base* latency, that of a call that is alone.
 #
-# The rule. Latency over base says by which factor a call is slowed down, and where to go: after a round of
-# completions the limit becomes `limit · 2 · base / latency`, rounded, by no more than a factor of two. On a
-# queue before c workers this is 2c in one step; on a server whose latency is `base · (1 + n/k)` it
-# approaches k from either side. That latency beyond the least one shows a queue is from TCP Vegas (Brakmo and
-# Peterson 1995); that the ratio is the factor, from gradient limiters.
+# The rule. Latency over base gives the factor by which a call is slowed down, and the direction: after a
+# round of completions the limit becomes `limit · 2 · base / latency`, rounded, changed by no more than a
+# factor of two. For a queue before c workers this is 2c in one step; for a server whose latency is `base · (1
+# + n/k)` it approaches k from either side. The idea that latency above the minimum shows a queue is from TCP
+# Vegas (Brakmo and Peterson 1995); that the ratio is the factor, from gradient limiters.
 #
-# What has to be got right is what is compared:
+# The difficulty is what to compare:
 #
 # * **The base drifts** (another model, longer prompts), and a full server never shows it. So at the start,
-#   and again after so many rounds, the limit is 1 for a few calls, and goes back to where it was. The base is
-#   the least of these means, forgotten by half each time. Not the least single latency: with jitter it is
-#   far below the mean, and the limit would be as far too low. Not a least value over a window of ordinary
-#   calls: a full server would slowly become the base, and the limit would run away.
+#   and again after a number of rounds, the limit is 1 for a few calls, and then returns to its value. The
+#   base is the minimum of these means, with half of the memory forgotten each time. Not the minimum single
+#   latency: with jitter it is far below the mean, and the limit would be too low by as much. Not a minimum
+#   over a window of ordinary calls: a full server would slowly become the base, and the limit would run away.
 # * **If everything slows down** more than twofold, the limit falls to 1 by itself and the base is measured
-#   there. That is why nothing has to detect a change.
-# * **Calls in flight at a change** of the limit tell of the old one, and those that refill an emptied server
-#   meet it half empty. So as many completions as the limit is wide pass uncounted.
-# * **A lane that is not used** learns nothing: the limit grows only after a round in which it was nearly
-#   reached. Once is enough: replies that come together empty the lane before it is filled again.
+#   there. So nothing has to detect a change.
+# * **Calls in flight at a change** of the limit measure the old one, and those that refill an emptied server
+#   find it half empty. So as many completions as the limit is large pass uncounted.
+# * **An unused lane** learns nothing: the limit grows only after a round in which it was nearly reached. Once
+#   is enough: replies that arrive together empty the lane before it is filled again.
 #
 # A second refusal in a round cuts the limit, once for each epoch as in `aimd`; from then on it grows by one
 # at a time, since latency does not show where the server refuses.
@@ -272,7 +279,7 @@ class AimdLimit(Limit):
 
 
 _SLOWDOWN = 2.0
-"""Latency, in parts of the base, that is aimed at."""
+"""The latency aimed at, as a multiple of the base."""
 _PROBE_AFTER = 64
 """Rounds at a nearly reached limit until the base is measured again."""
 
@@ -282,67 +289,67 @@ class GradientLimit(Limit):
     """A limit of the calls in flight that keeps their latency at twice the base.
 
     Args:
-        width: The most that the limit may be, ≥ 1.
+        max_concurrency: The largest value of the limit, ≥ 1.
 
     Example:
         >>> limit = GradientLimit(8)
         >>> limit.limit
         1
         >>> for _ in range(4):  # as fast as a call can be, so two may be in flight
-        ...     limit.begun(1)
+        ...     limit.started(1)
         ...     limit.succeeded(0.5, retried=False)
         >>> limit.limit
         2
     """
 
     base: float = attrs.field(init=False, default=math.inf)
-    """Seconds that a call takes when it is alone, as far as is known; infinite if it is not."""
+    """Seconds that a call takes when it is alone, as far as known; infinite if unknown."""
     _aim: int = attrs.field(init=False, default=1)
     """The limit when the base is not being measured."""
     _rounds: int = attrs.field(init=False, default=0)
-    """Since the base was measured."""
+    """Rounds since the base was measured."""
     _fresh: bool = attrs.field(init=False, default=True)
-    """Whether no call has started since the limit changed."""
+    """True if no call has started since the limit changed."""
     _stale: int = attrs.field(init=False, default=0)
-    """Calls still to come that do not tell of the present limit."""
+    """Calls still to end that do not measure the present limit."""
     _latencies: list[float] = attrs.field(init=False, factory=list)
-    """Of this round."""
+    """The latencies of this round."""
     _peak: int = attrs.field(init=False, default=0)
-    """Most in flight at a start of this round."""
+    """The most calls in flight at a start of this round."""
     _spoilt: bool = attrs.field(init=False, default=False)
-    """Whether this round has had a failure."""
+    """True if this round has had a failure."""
     _refused: bool = attrs.field(init=False, default=False)
-    """Whether this round has had a refusal; a second one cuts, as in `aimd`."""
+    """True if this round has had a refusal; a second one cuts, as in `aimd`."""
 
     def __attrs_post_init__(self) -> None:
         self.limit = 1
 
     @property
     def calm(self) -> bool:
-        """Never: every latency tells something."""
+        """Always false: every latency is a measurement."""
         return False
 
-    def begun(self, in_flight: int) -> None:
-        """A call has started; `in_flight` counts it."""
+    def started(self, in_flight: int) -> None:
+        """Count a start; `in_flight` includes it."""
         if self._fresh:
             self._fresh, self._stale = False, self.limit - 1
         if self._stale == 0:
             self._peak = max(self._peak, in_flight)
 
     def succeeded(self, latency: float, *, retried: bool) -> None:  # noqa: ARG002 - an attempt's time is its own
-        """A call has succeeded after `latency` seconds in flight, ≥ 0."""
+        """Count a success after `latency` seconds in flight, ≥ 0."""
         if self._tells():
             self._latencies.append(latency)
             if len(self._latencies) >= max(_LEAST_ROUND, self.limit):
                 self._end_round()
 
     def failed(self) -> None:
-        """A call has failed without congestion: the limit does not grow in this round."""
+        """Count a failure without congestion: the limit does not grow in this round."""
         if self._tells():
             self._spoilt = True
 
     def congested(self, refusal: Refusal) -> None:
-        """A call was refused because there were too many; only its first refusal says so."""
+        """Count a refusal because of too many calls; only the first refusal of a call counts."""
         if refusal.epoch != self.epoch or refusal.repeated:
             return
         if not self._refused:
@@ -352,14 +359,14 @@ class GradientLimit(Limit):
             self._aim = max(1, int(_CUT_TO * self._aim))
             self._move(min(self.limit, self._aim))
 
-    def retune(self, width: int) -> None:
-        """The configured width is another now, ≥ 1."""
-        self.width = width
-        self._aim = min(self._aim, width)
+    def retune(self, max_concurrency: int) -> None:
+        """Change the max concurrency, ≥ 1."""
+        self.max_concurrency = max_concurrency
+        self._aim = min(self._aim, max_concurrency)
         self._move(min(self.limit, self._aim))
 
     def _tells(self) -> bool:
-        """Whether the call that is over tells of the present limit."""
+        """Return whether the call that is over measures the present limit."""
         if self._stale > 0:
             self._stale -= 1
             return False
@@ -382,10 +389,10 @@ class GradientLimit(Limit):
         wanted = self.limit * _SLOWDOWN * self.base / latency if latency > 0 else math.inf
         most = (2 * self.limit if self.epoch == 0 else self.limit + 1) if may_grow else self.limit
         least = self.limit / 2
-        self._aim = max(1, round(max(least, min(wanted, most, self.width))))
+        self._aim = max(1, round(max(least, min(wanted, most, self.max_concurrency))))
 
     def _move(self, limit: int) -> None:
-        """Begin a round, at this limit."""
+        """Begin a round at this limit."""
         if limit != self.limit:
             self.limit = limit
             self._fresh = True

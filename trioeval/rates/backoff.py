@@ -1,13 +1,13 @@
-"""How long a failed call waits before it is made again.
+"""The delay before a failed call is retried.
 
 The problem: calls that fail together come back together, and fail together again. The rule is exponential
-back-off with *full jitter*: the wait is drawn evenly from nothing up to a bound that doubles with every
-attempt (Brooker, "Exponential Backoff And Jitter", AWS architecture blog, 2015). Not a fixed half plus a
-drawn half: the calls would still come in waves, and the sum of all waits would not be less.
+back-off with *full jitter*: the delay is drawn evenly from zero up to a bound that doubles with every attempt
+(Brooker, "Exponential Backoff And Jitter", AWS architecture blog, 2015). Not a fixed half plus a drawn half:
+the calls would still come in waves, and the sum of all delays would not be less.
 
-Where the server names the wait, it is kept in full and the chance comes on top of it.
+If the server names the wait, it is observed in full and the jitter is added to it.
 
-The chance itself is an argument: the lane draws it.
+The random number is an argument: the lane draws it.
 """
 
 import enum
@@ -17,77 +17,77 @@ import attrs
 
 from trioeval.errors import PlanError
 
-# When to give a lane up: three ways in which a provider shows that it will not serve.
+# The circuit breaker: three ways in which a provider shows that it will not serve.
 #
-# It refuses whoever calls (a wrong key, a missing model) several times in a row; it says that the account
-# is used up; or nothing at all has succeeded for longer than the lane's patience. An open breaker stays open
-# until somebody resets it: a provider that refused for good is not asked again by itself.
+# It refuses every caller (a wrong key, a missing model) several times in a row; it reports that the account
+# is exhausted; or nothing at all has succeeded for longer than the lane's patience. An open breaker stays
+# open until it is reset: a provider that refused permanently is not called again automatically.
 #
-# Between closed and open stands half-open: the lane recovers from a block and sends one probe at a time
+# Between closed and open there is half-open: the lane recovers from a block and sends one probe at a time
 # (see `throttle`).
 
 
 _A_TRY = 60.0
-"""Seconds that a call may take to come to nothing."""
+"""Seconds that a call may take until it fails."""
 
 
 class BreakerState(enum.Enum):
-    """Whether calls may pass."""
+    """True if calls may pass."""
 
     CLOSED = "closed"
-    """They pass."""
+    """Calls pass."""
     HALF_OPEN = "half_open"
-    """Few pass, to find out whether the provider serves again."""
+    """A few calls pass, to find out whether the provider serves again."""
     OPEN = "open"
-    """None pass."""
+    """No calls pass."""
 
 
 @attrs.define(eq=False)
 class Breaker:
-    """Counts what speaks against a provider.
+    """A circuit breaker, which counts the failures of a provider.
 
     Args:
         threshold: Fatal refusals in a row that open it, ≥ 1.
-        patience: Seconds of trouble without one success that open it, > 0.
+        patience: Seconds of failures without one success that open it, > 0.
     """
 
     threshold: int = 3
     patience: float = 300.0
     reason: str | None = attrs.field(init=False, default=None)
-    """Why it is open; None if it is not."""
+    """The reason why it is open; None if it is not."""
     _refusals: int = attrs.field(init=False, default=0)
     _trouble: float = attrs.field(init=False, default=0.0)
-    """Seconds of trouble since the last success."""
+    """Seconds of failures since the last success."""
     _last_at: float | None = attrs.field(init=False, default=None)
-    """When trouble was told last."""
+    """The instant of the last reported failure."""
     _rest: float = attrs.field(init=False, default=0.0)
-    """Seconds that nobody was to try again after that."""
+    """Seconds after that in which no attempt was due."""
 
     @property
     def untroubled(self) -> bool:
-        """Whether nothing speaks against the provider since its last success."""
+        """True if no failure was counted since the provider's last success."""
         return self._refusals == 0 and self._last_at is None
 
     def succeeded(self) -> None:
-        """The provider serves: whatever spoke against it is over."""
+        """Count a success: all earlier failures are forgotten."""
         self._refusals, self._trouble, self._last_at = 0, 0.0, None
 
     def refused(self, why: str) -> None:
-        """It refused for good."""
+        """Count a permanent refusal."""
         self._refusals += 1
         if self._refusals >= self.threshold:
             self.exhausted(f"{self._refusals} calls in a row were refused: {why}")
 
     def exhausted(self, why: str) -> None:
-        """Open it: the account will not be served any more."""
+        """Open the breaker: the account will not be served any more."""
         if self.reason is None:
             self.reason = why
 
     def troubled(self, now: float, rest: float, why: str) -> None:
-        """It was busy or could not be reached, and is left alone for `rest` seconds.
+        """Count a failure: the provider was busy or unreachable, with `rest` seconds until the next attempt.
 
-        Time in which nobody tried is no trouble: a lane that is not used, or starts one call in an hour,
-        has not waited for its provider. So no more counts than the rest and a minute.
+        Time without attempts is not counted as failure: a lane that is unused, or starts one call in an hour,
+        has not waited for its provider. So at most the rest plus a minute is counted.
         """
         if self._last_at is not None:
             self._trouble += min(now - self._last_at, self._rest + _A_TRY)
@@ -96,21 +96,21 @@ class Breaker:
             self.exhausted(f"no success in {self._trouble:g} s of trouble: {why}")
 
     def asked_to_wait(self, seconds: float, why: str) -> None:
-        """It asked for a wait; one that is longer than the patience is not begun."""
+        """Note a wait that the provider asked for; one longer than the patience opens the breaker at once."""
         if seconds > self.patience:
             limit = f"longer than the patience of {self.patience:g} s"
             self.exhausted(f"asked to wait {seconds:g} s, {limit}: {why}")
 
     def reset(self) -> None:
-        """Begin anew, closed."""
+        """Close the breaker and forget all failures."""
         self.reason = None
         self.succeeded()
 
 
 _AFTER_HINT = 1.0
-"""Most seconds that chance adds to a wait that the server named."""
+"""The most seconds of jitter added to a wait that the server named."""
 _SHARE_OF_HINT = 5
-"""And the part of that wait which it adds at most."""
+"""The largest part of that wait which the jitter may add."""
 
 
 @attrs.frozen
@@ -118,7 +118,7 @@ class Backoff:
     """The bounds of the wait between two attempts.
 
     Raises:
-        PlanError: A bound is out of its range.
+        PlanError: A bound is out of range.
 
     Example:
         >>> backoff = Backoff(base=1.0, cap=60.0)
@@ -129,9 +129,9 @@ class Backoff:
     """
 
     base: float = attrs.field(default=2.0)
-    """Most seconds before the first repetition, ≥ 0 and finite: twice the mean; 0 never waits."""
+    """The most seconds before the first retry, ≥ 0 and finite: twice the mean; 0 never waits."""
     cap: float = attrs.field(default=60.0)
-    """Most seconds before any repetition, ≥ `base` and finite."""
+    """The most seconds before any retry, ≥ `base` and finite."""
 
     @base.validator
     def _check_base(self, _field: "attrs.Attribute[float]", value: float) -> None:
@@ -149,14 +149,14 @@ class Backoff:
             raise PlanError(msg)
 
     def delay(self, attempt: int, spread: float) -> float:
-        """Seconds to wait after a failure.
+        """Return the seconds to wait after a failure.
 
         Args:
             attempt: Failures before this one, ≥ 0.
-            spread: By chance, from 0 to 1 without 1.
+            spread: A random number from 0 (included) to 1 (excluded).
 
         Returns:
-            From 0 to `cap`; for one `spread` never less than after fewer failures.
+            From 0 to `cap`; with the same `spread` never less than after fewer failures.
         """
         try:
             bound = min(self.cap, math.ldexp(self.base, attempt))
@@ -165,11 +165,11 @@ class Backoff:
         return spread * bound
 
     def after_hint(self, hint: float, spread: float) -> float:
-        """Seconds to wait after a failure that named a wait.
+        """Return the seconds to wait after a failure that named a wait.
 
         Args:
             hint: Seconds that the server asks to wait, ≥ 0 and finite.
-            spread: By chance, from 0 to 1 without 1.
+            spread: A random number from 0 (included) to 1 (excluded).
 
         Returns:
             At least `hint`, and at most a second or a fifth of it more, whichever is less.

@@ -1,9 +1,9 @@
-"""How much may be used at all: requests, tokens, money.
+"""Budgets of requests, tokens and money.
 
-The problem: many calls run at once, and what a call costs is known only when it is over. Counting
-afterwards overshoots by whatever is in flight. The rule: a call first *holds* the most that it may use, in
-all three dimensions or in none, and is settled to what it has used. A request that was made is made, so
-requests are spent at once and never come back.
+The problem: many calls run at once, and the cost of a call is known only when it is over. Counting afterwards
+overshoots by the cost of all calls in flight. The rule: a call first *holds* the most that it may use, in all
+three dimensions or in none, and is settled to what it has used. A request cannot be undone, so requests are
+spent at once and never returned.
 
 Money is counted in whole millionths, each amount rounded up and the limit rounded down, so that sums are
 exact and never err in favour of spending. Not in floats: 0.1 + 0.2 would not fit into 0.3. An amount means
@@ -20,23 +20,23 @@ import attrs
 
 from trioeval.errors import BudgetError, PlanError
 
-# What share of a bound is really used, learnt from what was used.
+# The share of a bound that is really used, learned from usage.
 #
-# The tokens of a call are bounded before it (a text has at most as many tokens as bytes, a reply at most as
-# many as its longest), but a lane that reserves bounds starts a quarter of the calls that its tokens per
-# minute would allow. So each lane learns the largest share lately seen. It rises at once, because too small
-# a reservation is a "too many tokens" of the server; it falls slowly, because one short reply says little.
+# The tokens of a call are bounded beforehand (a text has at most as many tokens as bytes, a reply at most its
+# maximum length), but a lane that reserves bounds starts a quarter of the calls that its tokens per minute
+# would allow. So each lane learns the largest recent share. It rises at once, because too small a reservation
+# leads to a "too many tokens" refusal; it falls slowly, because one short reply is weak evidence.
 
 
 _FALL = 0.1
-"""How far the share falls towards a smaller one, of the way there, for each call."""
+"""The part of the distance by which the share falls towards a smaller one, for each call."""
 _MARGIN = 1.1
-"""How much more is reserved than the largest share lately seen."""
+"""The factor by which more is reserved than the largest recent share."""
 
 
 @attrs.define
 class LearntShare:
-    """The largest share of its bound that a quantity lately had.
+    """The largest recent share of a quantity in its bound.
 
     Example:
         >>> share = LearntShare()
@@ -49,14 +49,14 @@ class LearntShare:
     """
 
     share: float = 1.0
-    """From 0 to 1."""
+    """The share, from 0 to 1."""
 
     def expected(self, bound: int) -> int:
-        """What will be used at most, as far as one knows: from 0 to `bound`."""
+        """Return the expected most that will be used, from 0 to `bound`."""
         return min(bound, math.ceil(bound * self.share * _MARGIN))
 
     def learn(self, bound: int, used: int) -> None:
-        """So much of a bound was used; what is more than the bound counts as all of it."""
+        """Record how much of a bound was used; more than the bound counts as all of it."""
         if bound <= 0 or used < 0:
             return
         seen = min(1.0, used / bound)
@@ -68,17 +68,17 @@ _MILLION = 1_000_000
 
 @attrs.frozen
 class Amounts:
-    """So much of each dimension."""
+    """An amount in each dimension."""
 
     requests: int = 0
     tokens: int = 0
     money: float = 0.0
-    """In whole millionths."""
+    """Money, in whole millionths."""
 
 
 @attrs.define(eq=False)
 class Hold:
-    """What a call that is not over may use at most. Obtained only from `Budget.reserve`."""
+    """The most that a call in progress may use. Obtained only from `Budget.reserve`."""
 
     tokens: int
     micros: int
@@ -86,18 +86,18 @@ class Hold:
 
 
 class Follower(Protocol):
-    """Whoever waits for something to be given back."""
+    """An object that waits for a release."""
 
     def notify(self) -> None:
-        """Look again. Synchronous, may come for nothing."""
+        """Check again. Synchronous; may be called in vain."""
 
 
 @attrs.define(eq=False)
 class Budget:
-    """What may be used, what is used, and what is held for calls that are not over.
+    """The amounts that may be used, are used, and are held for calls in progress.
 
     Raises:
-        PlanError: A limit is out of its range.
+        PlanError: A limit is out of range.
 
     Example:
         >>> budget = Budget(requests=3, money=0.30)
@@ -110,13 +110,13 @@ class Budget:
     """
 
     requests: int | None = attrs.field(default=None, on_setattr=attrs.setters.frozen)
-    """Most requests, ≥ 0; None does not bound them."""
+    """The most requests, ≥ 0; None sets no bound."""
     tokens: int | None = attrs.field(default=None, on_setattr=attrs.setters.frozen)
-    """Most tokens, ≥ 0; None does not bound them."""
+    """The most tokens, ≥ 0; None sets no bound."""
     money: float | None = attrs.field(default=None, on_setattr=attrs.setters.frozen)
-    """Most money, ≥ 0 and finite, in the currency of the calls; None does not bound it."""
+    """The most money, ≥ 0 and finite, in the currency of the calls; None sets no bound."""
     _micros: int | None = attrs.field(init=False, repr=False)
-    """Most money, in millionths."""
+    """The most money, in millionths."""
     _requests_spent: int = attrs.field(init=False, default=0)
     _tokens_spent: int = attrs.field(init=False, default=0)
     _micros_spent: int = attrs.field(init=False, default=0)
@@ -147,20 +147,20 @@ class Budget:
 
     @property
     def spent(self) -> Amounts:
-        """What is used for good: every request reserved, and what the settled ones have used."""
+        """What is used for good: every request reserved, and the usage of settled calls."""
         return Amounts(self._requests_spent, self._tokens_spent, self._micros_spent / _MILLION)
 
     @property
     def reserved(self) -> Amounts:
-        """What is held for calls that are not over; requests are not held, they are spent."""
+        """What is held for calls in progress; requests are not held but spent."""
         return Amounts(0, self._tokens_held, self._micros_held / _MILLION)
 
     def reserve(self, *, requests: int = 1, tokens: int = 0, money: float = 0.0) -> Hold | None:
         """Hold the most that a call may use, all amounts ≥ 0 and finite.
 
         Returns:
-            What is settled when the call is over; None, and nothing is held, if it does not fit now.
-            It may fit later: see `shortage`.
+            The hold to settle when the call is over; None, with nothing held, if the amounts do not fit now.
+                They may fit later: see `shortage`.
         """
         hold = Hold(tokens, _rounded_up(money))
         tokens_after, micros_after = self._tokens_held + tokens, self._micros_held + hold.micros
@@ -172,18 +172,18 @@ class Budget:
         return hold
 
     def fits(self, *, requests: int = 1, tokens: int = 0, money: float = 0.0) -> bool:
-        """Whether `reserve` would hold such a call now; takes nothing."""
+        """Return whether `reserve` would hold such a call now; takes nothing."""
         tokens_after = self._tokens_held + tokens
         micros_after = self._micros_held + _rounded_up(money)
         return self._shortage(requests, tokens_after, micros_after) is None
 
     def settle(self, hold: Hold, *, tokens: int, money: float) -> None:
-        """The call is over and has used so much, ≥ 0 and finite; what it held beyond that is free again.
+        """Settle a call that is over and has used so much, ≥ 0 and finite; the rest of its hold is released.
 
-        If it has used more, the excess is spent all the same, and nothing fits until it does again.
+        If it has used more, the excess is spent all the same, and no call fits until enough is released.
 
         Raises:
-            RuntimeError: It is settled already, or is not of this budget.
+            RuntimeError: It is already settled, or does not belong to this budget.
         """
         if hold not in self._open:
             raise RuntimeError("a hold on a budget was settled twice; please report this")
@@ -197,14 +197,14 @@ class Budget:
             follower.notify()
 
     def follow(self, follower: Follower) -> None:
-        """Tell `follower` once, when the next hold is settled."""
+        """Notify `follower` once, when the next hold is settled."""
         if follower not in self._followers:
             self._followers.append(follower)
 
     def shortage(
         self, *, requests: int = 1, tokens: int = 0, money: float = 0.0
     ) -> BudgetError | None:
-        """Why such a call will never fit, whatever is given back; None if it could."""
+        """Return the error if such a call can never fit, whatever is released; None if it can."""
         return self._shortage(requests, tokens, _rounded_up(money))
 
     def _shortage(self, requests: int, tokens: int, micros: int) -> BudgetError | None:

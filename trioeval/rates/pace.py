@@ -1,14 +1,13 @@
-"""When the next request may start.
+"""The pace of a lane: the instant at which the next request may start.
 
-The problem: at most `burst + T/period` starts in every window of length T, and never two starts closer
-than `min_gap`. The rule is the generic cell rate algorithm (GCRA, ITU-T I.371): one instant,
-`next_request_at`, moves forward by one period with every start, and a start is allowed when that instant
-is no more than `burst - 1` periods ahead. It needs one float where a log of past starts would need many,
-and it is exact.
+The problem: at most `burst + T/period` starts in every window of length T, and never two starts closer than
+`min_gap`. The rule is the generic cell rate algorithm (GCRA, ITU-T I.371): one instant, `next_request_at`,
+moves forward by one period with every start, and a start is allowed when that instant is no more than `burst
+- 1` periods ahead. It needs one float where a log of past starts would need many, and it is exact.
 
-Not a token bucket as large as the minute: that admits almost twice the declared rate in a rolling minute.
-Not a reservation of future starts either: a waiter that is cancelled would leave a hole. Look with
-`earliest`, sleep outside, then `take`.
+Not a token bucket as large as the minute: that admits almost twice the declared rate in a rolling minute. Not
+a reservation of future starts either: a waiter that is cancelled would leave a hole. Look with `earliest`,
+sleep outside, then `take`.
 
 Law: PACE.
 """
@@ -18,35 +17,36 @@ from typing import Self
 
 import attrs
 
-# When the next tokens may be used.
+# The pace of tokens.
 #
 # The problem: at most `burst + T/period` tokens in every window of length T, where the tokens of a call are
-# known for certain only when it is over. The rule is the one of `pace` (GCRA), with tokens in place of
-# requests: one instant, `next_token_at`, moves forward by one period for every token reserved, and a call
-# may start when that instant is no more than `burst` periods ahead. A call larger than a minute's tokens is
-# therefore not refused: it starts when everything before it is paid off, and is paid off after it.
+# known only when it is over. The rule is that of `pace` (GCRA), with tokens in place of requests: one
+# instant, `next_token_at`, moves forward by one period for every token reserved, and a call may start when
+# that instant is no more than `burst` periods ahead. A call larger than a minute's tokens is therefore not
+# refused: it starts when everything before it is paid off, and is paid off after it.
 #
-# What was reserved too much is given back. To move `next_token_at` back by the difference is wrong: time in
-# which nothing was used counts for nothing, and would be credited. With calls at t₁ … tₙ of c₁ … cₙ tokens,
+# Tokens that were reserved in excess are given back. Moving `next_token_at` back by the difference is wrong:
+# time in which nothing was used counts for nothing, and would be credited. With calls at t₁ … tₙ of c₁ … cₙ
+# tokens,
 #
 #     next_token_at = max over k of (tₖ + period · (cₖ + … + cₙ))
 #
-# and a changed cᵢ moves only the terms with k ≤ i. So each call whose tokens are not known yet keeps the
-# largest of the terms between the call before it that is open as well and itself; the terms after the last
-# one are kept here. A settlement moves the maxima up to its own, and the state is as if the actual amount
-# had been reserved from the start, be it less or more. Not a log of all calls: only open ones are kept.
+# and a changed cᵢ moves only the terms with k ≤ i. So each call whose tokens are not known yet stores the
+# largest of the terms between the previous open call and itself; the terms after the last one are stored
+# here. A settlement moves the maxima up to its own, and the state is as if the actual amount had been
+# reserved from the start, whether less or more. Not a log of all calls: only open ones are stored.
 #
 # Law: PACE.
 
 
 @attrs.define(eq=False)
 class Reservation:
-    """Tokens taken by a call that is not over. Obtained only from `TokenPace.reserve`."""
+    """Tokens taken by a call in progress. Obtained only from `TokenPace.reserve`."""
 
     tokens: int
-    """How many, ≥ 0."""
+    """Number of tokens, ≥ 0."""
     paid_at: float
-    """The largest of the terms that are its own; see the module."""
+    """The largest of its own terms; see the module."""
     period: float
     """Seconds per token when it was taken."""
 
@@ -58,7 +58,7 @@ class TokenPace:
     Args:
         period: Seconds per token in the long run, > 0.
         burst: Tokens that may be owed when a call starts, ≥ 0.
-        largest: Tokens of one call that are not out of proportion: those of a minute.
+        largest: Tokens of one call that are not disproportionate: those of a minute.
 
     Example:
         >>> pace = TokenPace.per_minute(60)
@@ -76,19 +76,19 @@ class TokenPace:
     next_token_at: float = attrs.field(init=False, default=-math.inf)
     """The instant at which everything is paid off; -inf if nothing was ever used."""
     _open: list[Reservation] = attrs.field(init=False, factory=list)
-    """Oldest first."""
+    """Open reservations, oldest first."""
     _rest_paid_at: float = attrs.field(init=False, default=-math.inf)
     """The largest of the terms after the last open reservation."""
 
     @classmethod
     def per_minute(cls, tpm: float, *, burst: int = 0) -> Self:
-        """A pace of `tpm` tokens per minute, > 0 and finite."""
+        """Return a pace of `tpm` tokens per minute, > 0 and finite."""
         return cls(60.0 / tpm, burst, tpm)
 
     def earliest(self, now: float) -> float:
-        """The first instant at or after `now` at which a call may start.
+        """Return the first instant at or after `now` at which a call may start.
 
-        A call waits for what was used before it, never for its own tokens; so does one of none.
+        A call waits for what was used before it, never for its own tokens; so does a call of 0 tokens.
         """
         return max(now, self.next_token_at - self.burst * self.period)
 
@@ -98,7 +98,7 @@ class TokenPace:
         return 60.0 / self.period
 
     def retune(self, now: float, tpm: float) -> None:
-        """Keep to another rate, > 0 and finite, from `now` on. What is owed are tokens, not seconds.
+        """Change the rate, > 0 and finite, from `now` on. The debt stays the same in tokens, not in seconds.
 
         O(open reservations).
         """
@@ -114,7 +114,7 @@ class TokenPace:
         self.period, self.largest = period, tpm
 
     def fits(self, tokens: int) -> bool:
-        """Whether a minute's tokens are enough for a call of so many."""
+        """Return whether a minute's tokens suffice for a call of so many."""
         return tokens <= self.largest
 
     def reserve(self, now: float, tokens: int) -> Reservation:
@@ -132,12 +132,12 @@ class TokenPace:
         return reservation
 
     def settle(self, reservation: Reservation, actual: int) -> None:
-        """The call has used so many tokens, ≥ 0; with 0, all are given back.
+        """Settle a call that has used so many tokens, ≥ 0; with 0, all are given back.
 
         O(open reservations).
 
         Raises:
-            RuntimeError: It is settled already, or is not of this pace.
+            RuntimeError: It is already settled, or does not belong to this pace.
         """
         if reservation not in self._open:
             raise RuntimeError("a reservation of tokens was settled twice; please report this")
@@ -177,7 +177,7 @@ class Pace:
     next_gap_at: float = -math.inf
     """The instant at which the least gap after the last start is over."""
     unlimited: bool = attrs.field(init=False)
-    """Whether every instant is allowed, whatever happened before."""
+    """True if every instant is allowed, regardless of earlier starts."""
 
     @unlimited.default
     def _is_unlimited(self) -> bool:
@@ -185,7 +185,7 @@ class Pace:
 
     @classmethod
     def per_minute(cls, rpm: float | None, *, burst: int = 1, min_gap: float = 0.0) -> Self:
-        """A pace of `rpm` requests per minute (> 0); None sets no rate."""
+        """Return a pace of `rpm` requests per minute (> 0); None sets no rate."""
         return cls(0.0 if rpm is None else 60.0 / rpm, burst, min_gap)
 
     @property
@@ -194,13 +194,13 @@ class Pace:
         return 60.0 / self.period if self.period else None
 
     def at(self, now: float, rpm: float) -> Self:
-        """The pace at another rate, > 0, from `now` on. What is owed are requests, not seconds."""
+        """Return the pace at another rate, > 0, from `now` on. The debt stays the same in requests."""
         owed = max(0.0, self.next_request_at - now) / self.period if self.period else 0.0
         period = 60.0 / rpm
         return attrs.evolve(self, period=period, next_request_at=now + owed * period)
 
     def earliest(self, now: float) -> float:
-        """The first instant at or after `now` at which a request may start."""
+        """Return the first instant at or after `now` at which a request may start."""
         return max(now, self.rate_allows_at, self.next_gap_at)
 
     @property
@@ -209,7 +209,7 @@ class Pace:
         return self.next_request_at - (self.burst - 1) * self.period
 
     def take(self, now: float) -> Self:
-        """The pace after a start at `now`, which must not be before `earliest(now)`."""
+        """Return the pace after a start at `now`, which must not be before `earliest(now)`."""
         return type(self)(
             self.period,
             self.burst,

@@ -1,18 +1,19 @@
-"""When and how many: everything that a lane has learned, as one decision.
+"""The rates and limits of one lane as one decision: when a call may start, and how many may be in flight.
 
-The lane asks two things: the first instant at which a call may start (`open_at`), and how many calls may
-be in flight (`allowed`). It tells what became of each call. All arithmetic of rates meets here; there is
-no clock, no waiting and no chance inside.
+The lane asks for the first instant at which a call may start (`open_at`) and for the number of calls that may
+be in flight (`allowed`), and reports the result of each call. All arithmetic of rates is combined here; there
+is no clock, no waiting and no randomness inside.
 
-* **Blocked.** A refusal or a mishap that names a wait blocks the lane until then, and the instant never
-  moves back. One that names none costs its own call a back-off and no other call anything.
-* **Recovering.** After a block the server has had its rest, and every waiting call would start at once.
-  So one call probes; each success doubles how many may be in flight, until the limit is reached again.
-* **Outage.** What is in flight at a refusal is a generation. If none of it succeeds, the server may serve
-  nobody: after some such generations the lane recovers too, and rests for longer and longer.
-* **Hints.** A good reply may say that little is left. What is left then paces the lane before the server
-  has to refuse: a spent allowance blocks until its reset, a nearly spent one slows starts down to the rate
-  that the server sustains.
+* **Blocked.** A refusal or transient failure that names a wait blocks the lane until then, and the instant
+  never moves back. One that names none costs its own call a back-off and affects no other call.
+* **Recovering.** After a block every waiting call would start at once. So one call probes; each success
+  doubles the number that may be in flight, until the limit is reached again.
+* **Outage.** The calls in flight at a refusal form a generation. If none of them succeeds, the server may
+  serve no requests at all: after some such generations the lane recovers too, and rests for longer and
+  longer.
+* **Hints.** A successful reply may report that little is left. This paces the lane before the server has to
+  refuse: a spent allowance blocks until its reset, a nearly spent one slows starts down to the rate that the
+  server sustains.
 
 Laws: RETRY_AFTER, AIMD, PACE.
 """
@@ -26,45 +27,45 @@ from trioeval.rates.adaptive_limit import Limit, Refusal
 from trioeval.rates.backoff import Backoff, Breaker, BreakerState
 from trioeval.rates.pace import Pace, Reservation, TokenPace
 
-# The rate that a server turns out to serve, where nobody tells it.
+# The rate that a server proves to serve, if it does not report it.
 #
 # A server that refuses and names a wait is full at that instant. What it served between two such instants is
 # what it serves in the long run, whatever burst it allows in between; so starts are paced a little above
 # that, and a little faster again as long as it serves. Without this a lane fills the server's bucket, is
-# refused with everything that is in flight, waits, and does the same again.
+# refused with all calls in flight, waits, and does the same again.
 #
 # Two things make the measured rate too low: a lane that had nothing to do for a while, and a wait that was
 # named for another reason (too many in flight), which counts as time. So a start never waits longer than the
-# server asked for, after which it served at least one; and the rate heals by growing.
+# server asked for, after which it served at least one; and the rate recovers by growing.
 
 
 _MARGIN = 1.1
-"""How much faster than measured the lane goes, and how much faster it grows each time."""
+"""The factor by which the lane goes faster than measured, and by which it grows each time."""
 _SLACK = 2
-"""Burst of a rate that was told or measured: a start that comes late must not delay all that follow."""
+"""Burst of a reported or measured rate: a late start must not delay all that follow."""
 _LEAST_MEASURED = 4
-"""Calls served that make a measurement."""
+"""Calls served that are enough for a measurement."""
 _FASTEST = 0.001
-"""Seconds between two starts at which no pace is needed any more."""
+"""Seconds between two starts below which no pace is needed any more."""
 
 
 @attrs.define(eq=False)
-class Delivery:
-    """Measures one lane between refusals."""
+class MeasuredRate:
+    """The rate of one lane, measured between refusals."""
 
     pace: Pace | None = None
-    """What the lane keeps to; None if nothing was measured, or it is forgotten."""
+    """The pace of the lane; None if nothing was measured, or the measurement was dropped."""
     _since: float | None = None
     _served: int = 0
     _grow_after: int = 0
 
     @property
     def measuring(self) -> bool:
-        """Whether starts and successes tell something."""
+        """True if starts and successes are counted."""
         return self._since is not None
 
     def served(self) -> None:
-        """A call was served."""
+        """Count a call that was served."""
         self._served += 1
         if self.pace is not None and self._served >= self._grow_after:
             faster = attrs.evolve(self.pace, period=self.pace.period / _MARGIN)
@@ -74,13 +75,13 @@ class Delivery:
             self._plan_growth()
 
     def refused(self, now: float, wait: float, *, full: bool) -> None:
-        """The server refuses and asks to wait so many seconds; once for each wave of refusals.
+        """Count a wave of refusals: the server asks to wait so many seconds.
 
         Args:
             now: The instant.
-            wait: What it asks for, > 0.
-            full: Whether that says something of its rate: several calls were refused, or one that came soon
-                after a wait. A lone refusal may mean anything.
+            wait: The seconds, > 0.
+            full: Whether the refusal is evidence of a rate: several calls were refused, or one soon after a
+                wait. A single refusal may have any reason.
         """
         if not full:
             if self.pace is not None:
@@ -97,35 +98,35 @@ class Delivery:
         self._plan_growth()
 
     def take(self, now: float) -> None:
-        """A call starts."""
+        """Count a start."""
         if self.pace is not None:
             self.pace = self.pace.take(now)
 
     def _plan_growth(self) -> None:
-        # About once a second.
+        # Grow about once per second.
         if self.pace is not None:
             self._grow_after = self._served + max(2 * _LEAST_MEASURED, int(1 / self.pace.period))
 
 
-# What a server says of its own limits, on good replies and on bad ones. Data only.
+# A server's own limits as it reports them, in successful replies and in errors. Data only.
 
 
 @attrs.frozen
 class Allowance:
-    """What is left of one dimension: requests or tokens."""
+    """The remaining amount in one dimension: requests or tokens."""
 
     limit: float | None = None
-    """How much the server allows in `window` seconds, > 0."""
+    """The amount that the server allows in `window` seconds, > 0."""
     remaining: float | None = None
-    """How much of it is left, ≥ 0."""
+    """The part of it that is left, ≥ 0."""
     reset_after: float | None = None
-    """Seconds, counted from the reply, until all of it is back, ≥ 0."""
+    """Seconds, counted from the reply, until all of it is available again, ≥ 0."""
     window: float = 60.0
-    """Seconds that `limit` speaks of, > 0."""
+    """Seconds to which `limit` refers, > 0."""
 
     @property
     def is_sound(self) -> bool:
-        """Whether all of it can be true; if not, it is no hint."""
+        """True if the values are consistent; if not, they are not a hint."""
         counts = (self.remaining, self.reset_after)
         spans = (self.limit, self.window)
         sound = all(value is None or 0 <= value < math.inf for value in counts)
@@ -133,7 +134,7 @@ class Allowance:
 
     @property
     def until_some(self) -> float:
-        """Seconds until a spent, or nearly spent, allowance is none; calls need different amounts."""
+        """Seconds until a spent, or nearly spent, allowance allows calls again; their needs differ."""
         if self.remaining is None or self.reset_after is None:
             return 0.0
         if self.remaining == 0 or self.limit is None:
@@ -144,22 +145,22 @@ class Allowance:
 
 @attrs.frozen
 class RateHint:
-    """What one reply says of the server's limits; what it does not say is None."""
+    """A server's limits as one reply reports them; None for what it does not report."""
 
     requests: Allowance | None = None
     tokens: Allowance | None = None
 
 
 _RECOVER_AFTER = 4
-"""Barren generations of calls after which the lane probes, even if no wait was named."""
+"""Generations without a success after which the lane probes, even if no wait was named."""
 _SOON = 4
-"""Calls served after a wait, before which a refusal shows that the server has a rate."""
+"""Calls served after a wait, before which a refusal is evidence of a rate."""
 _TELLING = 2
-"""Refusals of one call that can show a rate; one that is refused more often may be refused for itself."""
+"""Refusals of one call that are evidence of a rate; a call refused more often may be refused for itself."""
 _LITTLE = 0.1
 """Share of an allowance below which starts are paced by it."""
 _PLENTY = 0.2
-"""Share above which they are not any more."""
+"""Share above which they are not paced any more."""
 
 
 @attrs.define(eq=False)
@@ -167,13 +168,13 @@ class Throttle:
     """The state of one lane's rates.
 
     Args:
-        limit: How many calls may be in flight.
-        pace: When requests may start.
-        tokens: When tokens may be used; None sets no rate.
-        breaker: When the lane is given up.
-        backoff: How long a call waits that failed by mishap.
-        busy_backoff: How long a call waits that was refused and not told how long.
-        delivery: What finds a rate that nobody tells; None does not look for one.
+        limit: The limit of calls in flight.
+        pace: The pace of requests.
+        tokens: The pace of tokens; None sets no rate.
+        breaker: The circuit breaker.
+        backoff: The delay of a call that failed transiently.
+        busy_backoff: The delay of a call that was refused without a named wait.
+        measured_rate: The measurement of a rate that the server does not report; None measures none.
     """
 
     limit: Limit
@@ -182,37 +183,37 @@ class Throttle:
     breaker: Breaker
     backoff: Backoff
     busy_backoff: Backoff
-    delivery: Delivery | None = None
+    measured_rate: MeasuredRate | None = None
     blocked_until: float = -math.inf
-    """Nothing starts before; only moves forward."""
+    """Nothing starts before this instant; it only moves forward."""
     calm: bool = attrs.field(init=False)
-    """Whether starts and plain successes tell nothing now."""
+    """True if starts and plain successes have no effect now."""
     free: bool = attrs.field(init=False)
-    """Whether every instant is open, whatever happened before: no pace, no block."""
+    """True if every instant is open, regardless of earlier starts: no pace, no block."""
     congestions: int = attrs.field(init=False, default=0)
-    """Barren generations since the last success. A generation are the calls that are in flight at a refusal;
-    it is barren if none of them succeeds. One call among many that is refused says nothing of the others."""
+    """Generations without a success since the last success. A generation is the set of calls in flight at a
+    refusal. One refused call among many is no evidence about the others."""
     _generation_mark: int = attrs.field(init=False, default=0)
-    """Since the present generation."""
-    _elders: int = attrs.field(init=False, default=0)
+    """The mark at the start of the present generation."""
+    _in_flight_at_refusal: int = attrs.field(init=False, default=0)
     """Calls of the present generation that are in flight."""
-    _company: bool = attrs.field(init=False, default=False)
-    """Whether the present wave has told of the server's rate."""
+    _wave_confirmed: bool = attrs.field(init=False, default=False)
+    """True if the present wave has been counted as evidence of the server's rate."""
     _served_since_wait: int = attrs.field(init=False, default=_SOON)
-    """Calls served since the server asked for a wait; before that as many as show nothing."""
+    """Calls served since the server asked for a wait; before that a number that is no evidence."""
     mark: int = attrs.field(init=False, default=0)
     """Counts what calls in flight cannot know of; a call remembers it at its start. Instants would not do:
-    many calls may start, and be refused, at one."""
+    many calls may start, and be refused, at one instant."""
     _wave_mark: int = attrs.field(init=False, default=0)
-    """The mark since the last wave of refusals."""
+    """The mark at the last wave of refusals."""
     _cut_mark: int = attrs.field(init=False, default=0)
-    """Since the last cut of the limit."""
+    """The mark at the last cut of the limit."""
     _recovery_mark: int = attrs.field(init=False, default=0)
-    """Since the lane recovers."""
+    """The mark at the start of the recovery."""
     _probes: int | None = attrs.field(init=False, default=None)
-    """How many may be in flight while the lane recovers; None if it does not."""
+    """The number of calls that may be in flight while the lane recovers; None if it does not."""
     _hinted: Pace | None = attrs.field(init=False, default=None)
-    """The rate that the server says it sustains, while little is left."""
+    """The rate that the server reports as sustained, while little is left."""
 
     def __attrs_post_init__(self) -> None:
         self._settle_flags()
@@ -226,53 +227,53 @@ class Throttle:
 
     @property
     def limits(self) -> tuple[int, int]:
-        """How many may be in flight, and how many might if the lane did not recover from anything."""
+        """The number of calls that may be in flight, and the number without a recovery."""
         return self.allowed, self.limit.limit
 
     @property
     def state(self) -> BreakerState:
-        """Whether calls pass."""
+        """True if calls pass."""
         if self.breaker.reason is not None:
             return BreakerState.OPEN
         return BreakerState.CLOSED if self._probes is None else BreakerState.HALF_OPEN
 
     def open_at(self, now: float) -> float:
-        """The first instant at or after `now` at which a call may start, whatever its tokens."""
+        """Return the first instant at or after `now` at which a call may start, regardless of its tokens."""
         at = max(self.rated_until(now), self.pace.next_gap_at)
         if self.tokens is not None:
             at = max(at, self.tokens.earliest(now))
         return max(at, self.blocked_until)
 
     def rated_until(self, now: float) -> float:
-        """The first instant at or after `now` that every rate of requests allows."""
+        """Return the first instant at or after `now` that every rate of requests allows."""
         at = max(now, self.pace.rate_allows_at)
         if self._hinted is not None:
             at = max(at, self._hinted.earliest(now))
-        if self.delivery is not None and self.delivery.pace is not None:
-            at = max(at, self.delivery.pace.earliest(now))
+        if self.measured_rate is not None and self.measured_rate.pace is not None:
+            at = max(at, self.measured_rate.pace.earliest(now))
         return at
 
     def take(self, now: float, tokens: int) -> Reservation | None:
-        """A call starts at `now`, not before `open_at`; what it reserved of the tokens, if anything."""
+        """Start a call at `now`, not before `open_at`; return its reservation of tokens, if any."""
         self.pace = self.pace.take(now)
         if self._hinted is not None:
             self._hinted = self._hinted.take(now)
-        if self.delivery is not None:
-            self.delivery.take(now)
+        if self.measured_rate is not None:
+            self.measured_rate.take(now)
         return None if self.tokens is None else self.tokens.reserve(now, tokens)
 
     def settle(self, reservation: Reservation, tokens: int) -> None:
-        """A call has used so many tokens after all."""
+        """Settle a call that has used so many tokens."""
         if self.tokens is not None:
             self.tokens.settle(reservation, tokens)
 
     def succeeded(self, latency: float, mark: int, *, retried: bool) -> None:
-        """A call that started at `mark` has succeeded after `latency` seconds in flight."""
+        """Learn from the success of a call that started at `mark`, after `latency` seconds in flight."""
         self.breaker.succeeded()
-        self.congestions = self._elders = 0
+        self.congestions = self._in_flight_at_refusal = 0
         self._served_since_wait += 1
-        if self.delivery is not None:
-            self.delivery.served()
+        if self.measured_rate is not None:
+            self.measured_rate.served()
         self.limit.succeeded(latency, retried=retried)
         if self._probes is not None and mark >= self._recovery_mark:
             self._probes *= 2
@@ -281,9 +282,9 @@ class Throttle:
         self._settle_flags()
 
     def ended(self, mark: int) -> None:
-        """A call that started at `mark` is over, in whatever way."""
-        if self._elders and mark < self._generation_mark:
-            self._elders -= 1
+        """Note the end of a call that started at `mark`, successful or not."""
+        if self._in_flight_at_refusal and mark < self._generation_mark:
+            self._in_flight_at_refusal -= 1
 
     def failed(
         self,
@@ -299,21 +300,21 @@ class Throttle:
         """Learn from a failed call.
 
         Args:
-            error: What the call's sender made of the failure.
+            error: The failure as its sender classified it.
             now: The instant.
             mark: `mark` when the call started.
-            in_flight: Calls in flight, this one included.
-            mishaps: Transient failures of this very call, this one included.
-            refusals: Likewise refusals: a call that is always refused (it may be too large) rests longer
-                each time, and tells of the lane only once.
-            spread: A number from 0 to 1, by chance.
+            in_flight: Calls in flight, including this one.
+            mishaps: Transient failures of this call, including this one.
+            refusals: Refusals of this call, including this one: a call that is always refused (it may be too
+                large) rests longer each time, and counts as evidence about the lane only once.
+            spread: A random number from 0 to 1.
 
         Returns:
             The instant before which the call does not start again; None if it never does.
         """
         why, again_at = str(error), None
         if isinstance(error.hint, RateHint) and error.hint.requests is not None:
-            self._follow(error.hint.requests)  # how long to wait the refusal says elsewhere
+            self._follow(error.hint.requests)  # the wait itself is in `retry_after`
         match error.fault:
             case Fault.RATE_LIMITED:
                 again_at = self._congested(
@@ -331,14 +332,14 @@ class Throttle:
         self._settle_flags()
         return None if self.breaker.reason is not None else again_at
 
-    def unanswered(self, now: float) -> None:
-        """A call was given up in flight. While the lane recovers, that is no sign of recovery."""
+    def cancelled_in_flight(self, now: float) -> None:
+        """Note a call that was cancelled in flight. While the lane recovers, this is no sign of recovery."""
         if self._probes is not None:
-            self.breaker.troubled(now, 0.0, "calls get no answer")
+            self.breaker.troubled(now, 0.0, "calls get no reply")
             self._settle_flags()
 
-    def hear(self, now: float, hint: RateHint) -> None:
-        """Heed what a reply says is left."""
+    def apply_hint(self, now: float, hint: RateHint) -> None:
+        """Apply what a reply reports as left."""
         if hint.requests is not None and hint.requests.is_sound:
             self._block(now, self._until_request(hint.requests))
             self._follow(hint.requests)
@@ -346,13 +347,13 @@ class Throttle:
             self._block(now, hint.tokens.until_some)
         self._settle_flags()
 
-    def retune(self, width: int) -> None:
-        """The configured width is another now."""
-        self.limit.retune(width)
+    def retune(self, max_concurrency: int) -> None:
+        """Change the max concurrency."""
+        self.limit.retune(max_concurrency)
         self._settle_flags()
 
     def repace(self, now: float, rpm: float | None, tpm: float | None) -> None:
-        """The configured rates are others from `now` on; None leaves one."""
+        """Change the configured rates from `now` on; None leaves a rate unchanged."""
         if rpm is not None:
             self.pace = self.pace.at(now, rpm)
         if tpm is not None and self.tokens is not None:
@@ -362,8 +363,8 @@ class Throttle:
     def reset(self) -> None:
         """Close the breaker again."""
         self.breaker.reset()
-        # A calm lane tells no ends: elders that were left would never be gone.
-        self.congestions = self._elders = 0
+        # A calm lane does not report ends: calls counted here would never be subtracted.
+        self.congestions = self._in_flight_at_refusal = 0
         self._settle_flags()
 
     def _congested(
@@ -376,17 +377,17 @@ class Throttle:
         in_flight: int,
         refusals: int,
     ) -> float:
-        """A call was one too many; returns the instant before which it does not start again."""
+        """Learn from a refused call; return the instant before which it does not start again."""
         why, retry_after = str(error), error.retry_after
-        if not self._elders:
+        if not self._in_flight_at_refusal:
             self.congestions += 1
-            self._generation_mark, self._elders = self._step(), in_flight
+            self._generation_mark, self._in_flight_at_refusal = self._step(), in_flight
         begins_wave = mark >= self._wave_mark
         if begins_wave:
-            self._wave_mark, self._company = self._step(), False
+            self._wave_mark, self._wave_confirmed = self._step(), False
         if retry_after and refusals <= _TELLING:
-            # "Retry after 0 s" says when, but not that it helps.
-            self._tell_delivery(now, retry_after, begins_wave=begins_wave)
+            # "Retry after 0 s" names an instant but no remedy.
+            self._measure_refusal(now, retry_after, begins_wave=begins_wave)
         self._cut(mark, in_flight - 1, retry_after or 0.0, repeated=refusals > 1)
         if retry_after:
             self._keep_wait(now, retry_after, why)
@@ -400,9 +401,9 @@ class Throttle:
         return again_at
 
     def _disturbed(self, error: CallError, now: float, attempt: int, spread: float) -> float:
-        """A call failed by mishap at its `attempt`-th attempt, from 0; returns when it may start again.
+        """Learn from a transient failure at attempt number `attempt`, from 0; return its restart.
 
-        A wait that the server named holds for the whole lane.
+        A wait that the server named applies to the whole lane.
         """
         why, retry_after = str(error), error.retry_after
         rest = self.backoff.delay(attempt, spread)
@@ -415,13 +416,13 @@ class Throttle:
         self.breaker.troubled(now, max(now + rest, self.blocked_until) - now, why)
         return now + rest
 
-    def _tell_delivery(self, now: float, wait: float, *, begins_wave: bool) -> None:
-        """Whether a refusal shows the server's rate: it has company, or comes soon after a wait."""
+    def _measure_refusal(self, now: float, wait: float, *, begins_wave: bool) -> None:
+        """Report a refusal to the rate measurement as evidence: one of several, or soon after a wait."""
         soon = self._served_since_wait < _SOON
-        if self.delivery is not None and not self._company:
-            self._company = soon or not begins_wave
-            if self._company or self.delivery.pace is not None:
-                self.delivery.refused(now, wait, full=self._company)
+        if self.measured_rate is not None and not self._wave_confirmed:
+            self._wave_confirmed = soon or not begins_wave
+            if self._wave_confirmed or self.measured_rate.pace is not None:
+                self.measured_rate.refused(now, wait, full=self._wave_confirmed)
         self._served_since_wait = 0
 
     def _cut(self, mark: int, beside: int, wait: float, *, repeated: bool) -> None:
@@ -432,13 +433,13 @@ class Throttle:
             self._cut_mark = self._step()
 
     def _keep_wait(self, now: float, seconds: float, why: str) -> None:
-        """The server asked for a wait, > 0: nothing starts before it is over."""
+        """Observe a wait that the server asked for, > 0: nothing starts before it is over."""
         self.breaker.asked_to_wait(seconds, why)
         self.blocked_until = max(self.blocked_until, now + seconds)
 
     def _recover(self, now: float, *, hinted: bool) -> None:
         self._probes, self._recovery_mark = 1, self._step()
-        # A wait that was named and did not help is doubled, and so on.
+        # A named wait that did not help is doubled, and so on.
         doublings = self.congestions - (1 if hinted else _RECOVER_AFTER)
         if doublings >= hinted:
             rest = self.busy_backoff.delay(doublings, 1.0)
@@ -449,22 +450,22 @@ class Throttle:
         return self.mark
 
     def _until_request(self, left: Allowance) -> float:
-        """Seconds until a spent allowance of requests lets one start again."""
+        """Return the seconds until a spent allowance of requests lets one start again."""
         if left.remaining != 0 or left.reset_after is None:
             return 0.0
         if self.pace.period and left.limit is not None:
-            # A lane that keeps a rate of its own has not used up a minute's requests at once: there is
-            # a next one as soon as the server's rate gives it.
+            # A lane with its own rate has not used up a minute's requests at once: the next one is available
+            # as soon as the server's rate allows.
             return min(left.reset_after, left.window / left.limit)
         return left.reset_after
 
     def _block(self, now: float, wait: float) -> None:
-        # A wait beyond the patience is the server's to insist on: it may mean a day's allowance.
+        # A wait beyond the patience is accepted here: it may mean a day's allowance.
         if 0 < wait <= self.breaker.patience:
             self.blocked_until = max(self.blocked_until, now + wait)
 
     def _follow(self, left: Allowance) -> None:
-        """Keep to the rate that the server says it allows, while little is left."""
+        """Use the rate that the server reports as allowed, while little is left."""
         if left.limit is None or left.remaining is None or not left.is_sound:
             return
         share = left.remaining / left.limit
@@ -477,8 +478,8 @@ class Throttle:
             self._hinted = None
 
     def _settle_flags(self) -> None:
-        learning = self.delivery is not None and self.delivery.measuring
-        counting = self.delivery is not None and self._served_since_wait < _SOON
+        learning = self.measured_rate is not None and self.measured_rate.measuring
+        counting = self.measured_rate is not None and self._served_since_wait < _SOON
         self.calm = (
             self.limit.calm
             and self._probes is None

@@ -1,15 +1,15 @@
-"""What the lanes of a run did and waited for, from its first call to now, in little memory.
+"""The calls and waits of the lanes of a run, from its first call on, in little memory.
 
-All of it is made of kernel events; the run does not know that it is watched. A lane's past is a row of
-buckets of equal length. When there are too many of them, two and two are joined, so a run of a second and
-one of a week are told in the same number of them.
+Everything is computed from kernel events; the run does not depend on it. The past of a lane is a list of
+buckets of equal length. When there are too many buckets, each two are joined, so that a run of a second and
+a run of a week have the same number of them.
 
-**Waits.** A lane waits from the moment in which its first in line finds an obstacle until a call of it
-starts. That counts for the reason of the obstacle, and is what a run "waited for". Time in which calls
-stand behind that one is not counted again, nor is a back-off while others of the lane are in flight, or
-while the first in line waits or a longer one goes on. Nobody tells when who waits goes away, because the
-run is stopped or his time is up: so a wait is over at the latest when the obstacle was to end, or has ended
-as far as that is seen here.
+**Waits.** A lane waits from the moment its first call in line meets an obstacle until one of its calls
+starts. The time counts for the reason of the obstacle: it is what the run "waited for". Calls in line
+behind the first one do not count again. A back-off does not count while other calls of the lane are in
+flight, while the first in line waits, or while a longer back-off runs. No event reports that a waiting call
+was dropped because the run was stopped or its time was up, so a wait ends at the latest when the obstacle
+was due to end, or was seen to end.
 """
 
 import functools
@@ -34,35 +34,55 @@ from trioeval.kernel.events import (
     Why,
 )
 
-# What people call the lanes of a run: as much of their keys as tells them apart. Pure.
+# Short names of lanes: the parts of their keys that distinguish them. Pure.
 #
-# A key such as `openai|https://api.openai.com/v1|4f5c…|-|gpt-4o` is right, and too long for a table. The
-# whole key stays in documents, in titles of pages, and in commands.
+# A key such as `openai|https://api.openai.com/v1|4f5c…|-|gpt-4o` is too long for a table. Documents, page
+# titles and commands have the whole key.
 
 
 _BETWEEN = "|"
 _EMPTY = {"", "-"}
 _DIGEST = re.compile(r"[0-9a-f]{12}")
-_MANY = 8  # parts of a key from which on nobody made it of a provider
+_NO_LABELS: Mapping[str, str] = {}
+_MANY = 8  # parts from which on a key is not one of a provider
 
 
-def lane_names(keys: Iterable[str]) -> Mapping[str, str]:
-    """A name for each lane: the fewest parts of its key that no other lane has.
+def lane_names(keys: Iterable[str], labels: Mapping[str, str] = _NO_LABELS) -> Mapping[str, str]:
+    """A name for each lane: the label of its provider, or else the fewest parts of its key that are unique.
 
-    Names are unique. They are of the whole set: the same lane may have another name among others. Texts are
-    foreign, as the keys are: whoever shows them makes them inert, and cuts them.
+    Names are unique within the given lanes: a lane may have another name among others. A label that several
+    lanes share is not used. Names are not inert, as keys and labels are not.
+
+    Args:
+        keys: The lanes.
+        labels: The labels of providers, by lane.
 
     Example:
         >>> host = "openai|http://127.0.0.1:8799/v1|-|-"
-        >>> [*lane_names([f"{host}|6b", f"{host}|7b", "echo"]).values()]
-        ['6b', '7b', 'echo']
+        >>> [*lane_names([f"{host}|6b", f"{host}|7b", "echo"], {"echo": "baseline"}).values()]
+        ['6b', '7b', 'baseline']
     """
     whole = tuple(dict.fromkeys(keys))
     names = _names(frozenset(whole))
-    return {key: names[key] for key in whole}
+    wanted = [labels.get(key, names[key]) for key in whole]
+    counts = Counter([*names.values(), *wanted])
+    return {
+        key: label if label != names[key] and counts[label] == 1 else names[key]
+        for key, label in zip(whole, wanted, strict=True)
+    }
 
 
-@functools.lru_cache(maxsize=8)  # a run that is watched asks many times a second
+def labels_of(told: Iterable[Mapping[str, Any]]) -> Mapping[str, str]:
+    """The labels of lanes, by lane, from the activity of executions; see `Activity.json`."""
+    return {
+        key: lane["label"]
+        for execution in told
+        for key, lane in execution["lanes"].items()
+        if lane.get("label") is not None
+    }
+
+
+@functools.lru_cache(maxsize=8)  # a watched run calls this many times a second
 def _names(keys: frozenset[str]) -> Mapping[str, str]:
     parts = {key: _parts(key) for key in keys}
     names: dict[str, str] = {}
@@ -78,11 +98,11 @@ def _names(keys: frozenset[str]) -> Mapping[str, str]:
 
 
 def _parts(key: str) -> Sequence[str]:
-    """The parts of a key that say something, the most telling ones first; none of a key of too many."""
+    """The non-empty parts of a key, the most distinctive first; none if the key has too many parts."""
     said = [part for part in dict.fromkeys(key.split(_BETWEEN)) if part not in _EMPTY]
     if len(said) > _MANY:
         return ()
-    # The last one is the model, the first one the family, between them is the account.
+    # The last part is the model, the first one the family, those between are the account.
     latest_first = [*said[:-2:-1], *said[:1], *said[-2:0:-1]] if len(said) > 1 else said
     return sorted(latest_first, key=_dullness)
 
@@ -98,7 +118,7 @@ def _choices(parts: Sequence[str], count: int) -> Iterator[frozenset[str]]:
 
 
 def _joined(key: str, chosen: frozenset[str]) -> str:
-    """Parts in the order in which the key has them. A digest alone says nothing to anybody."""
+    """Parts in the order of the key. A digest alone is not a readable name."""
     own = [part for part in dict.fromkeys(key.split(_BETWEEN)) if part not in _EMPTY]
     shown = chosen if any(map(_is_readable, chosen)) else {*chosen, own[0]}
     return _BETWEEN.join(part for part in own if part in shown)
@@ -108,7 +128,7 @@ def _is_readable(part: str) -> bool:
     return _DIGEST.fullmatch(part) is None
 
 
-# What a lane waits for, in a word or two: for progress lines, summaries and timelines.
+# The reason of a wait in a word or two, for progress lines, summaries and timelines.
 
 
 WAIT_WORDS: Mapping[Why, str] = {
@@ -123,33 +143,33 @@ WAIT_WORDS: Mapping[Why, str] = {
     Why.SLOT: "slots",
     Why.BUDGET: "budget",
     Why.CAP: "slots of all lanes",
-    Why.QUOTA: "shared limit",
+    Why.SHARED_LIMIT: "shared limit",
     Why.BACKOFF: "back-off",
 }
-"""Of each `Why`."""
+"""The words for each `WaitReason`."""
 
 
-# How much there was of something in the last minute, in little memory.
+# Sums over the last minute, in little memory.
 
 
 WINDOW_S = 60
-"""Seconds over which it is told."""
+"""Seconds over which the sum is reported."""
 
 
 @attrs.define
 class Window:
-    """How much there was in each of the last seconds."""
+    """Amounts per second of the last minute."""
 
     _counts: list[int] = attrs.field(factory=lambda: [0] * WINDOW_S)
     _second: int = 0
 
     def add(self, at: float, count: int) -> None:
-        """So much more at an instant, which is none before the last one."""
+        """Add an amount at an instant, which is not before the last one."""
         self._move(int(at))
         self._counts[self._second % WINDOW_S] += count
 
     def total(self, at: float) -> int:
-        """All of the minute before an instant."""
+        """Return the sum over the minute before an instant."""
         self._move(int(at))
         return sum(self._counts)
 
@@ -159,37 +179,37 @@ class Window:
         self._second = max(second, self._second)
 
 
-# How fast the rows of lanes come, and how long the rest of them takes if it goes on like this. Pure.
+# The rate at which the rows of lanes finish, and the time that the others need at that rate. Pure.
 
 
-_SOON = 3  # rows before which nobody can say how long it takes
-_PACE_MANY = 20  # rows of the last minute that say more than all before them
+_SOON = 3  # rows that an estimate needs
+_PACE_MANY = 20  # rows of the last minute that are enough to ignore older ones
 
 
 @attrs.define
 class Pace:
-    """How fast the rows of one lane come."""
+    """The progress of the rows of one lane."""
 
     began_at: float
-    """When the run began, on the Trio clock."""
+    """The start of the run, on the Trio clock."""
     expected: int = 0
-    """Rows that this execution is to run, as far as they are known."""
+    """Rows that this execution runs, as far as they are known."""
     there: int = 0
-    """Those of them that are over, whatever their turn is."""
+    """Finished rows, whatever their order."""
     _recent: Window = attrs.field(factory=Window)
 
     def add(self, at: float) -> None:
-        """A row is over."""
+        """Count a finished row."""
         self.there += 1
         self._recent.add(at, 1)
 
     @property
     def left(self) -> int:
-        """Rows that are still to come."""
+        """Rows that are not finished."""
         return max(0, self.expected - self.there)
 
     def left_s(self, now: float) -> float | None:
-        """Seconds until all rows are over; None where that is not known.
+        """Return the seconds until all rows are finished; None if they cannot be estimated.
 
         Example:
             >>> pace = Pace(0.0, expected=100)
@@ -204,15 +224,15 @@ class Pace:
             return None
         elapsed, rows = now - self.began_at, self.there
         recent = self._recent.total(now)
-        if elapsed > WINDOW_S and recent >= _PACE_MANY:  # a burst or a pause long ago says nothing
+        if elapsed > WINDOW_S and recent >= _PACE_MANY:  # an old burst or pause is no evidence
             elapsed, rows = WINDOW_S, recent
         return elapsed / rows * self.left
 
 
 def all_left_s(paces: Collection[Pace], now: float) -> float | None:
-    """Seconds until the slowest lane is done; lanes do not wait for each other.
+    """Return the seconds until the slowest lane is done; lanes do not wait for each other.
 
-    Of a lane of which too little is known it is taken that it goes like the others.
+    A lane with too few finished rows is assumed to be as fast as the others.
 
     Example:
         >>> fast, slow = Pace(0.0, 100, 100), Pace(0.0, 100, 10)
@@ -236,27 +256,27 @@ def all_left_s(paces: Collection[Pace], now: float) -> float | None:
 K = TypeVar("K")
 
 MOST_BUCKETS = 240
-"""Of each lane."""
+"""The number of buckets of each lane."""
 _FIRST = 0.1  # seconds of the first buckets
 
 
 @attrs.define
 class Bucket:
-    """What happened on a lane in one stretch of time."""
+    """The calls and waits of a lane in one interval of time."""
 
     in_flight: int
-    """The most calls at once."""
+    """The most calls in flight at once."""
     limit: int | None
-    """How many might be, as it was told last; None if nobody said."""
+    """The last known limit of calls in flight; None if it is unknown."""
     starts: int = 0
     refused: int = 0
-    """Calls that were refused because there were too many."""
+    """Calls that the provider refused because of a rate limit."""
     tokens: int = 0
     waits: dict[Why, float] = attrs.field(factory=dict)
-    """Seconds, by reason."""
+    """Seconds waited, by reason."""
 
     def join(self, later: "Bucket") -> None:
-        """Make one of two that follow each other."""
+        """Join two consecutive buckets into one."""
         self.in_flight = max(self.in_flight, later.in_flight)
         self.limit = later.limit
         self.starts += later.starts
@@ -266,7 +286,7 @@ class Bucket:
             _add(self.waits, why, seconds)
 
     def json(self) -> list[Any]:
-        """In the order of `BUCKET_FIELDS`."""
+        """Return the values in the order of `BUCKET_FIELDS`."""
         waits = {why.value: round(seconds, 3) for why, seconds in self.waits.items()}
         return [self.in_flight, self.limit, self.starts, self.refused, self.tokens, waits]
 
@@ -276,31 +296,31 @@ BUCKET_FIELDS = ("inFlight", "limit", "starts", "refused", "tokens", "waits")
 
 @attrs.define
 class LaneActivity:
-    """What one lane did."""
+    """The calls and waits of one lane."""
 
     began_at: float
     in_flight: int = 0
     calls: int = 0
-    """Those that were started."""
+    """Calls that were started."""
     failed: int = 0
     refused: int = 0
     tokens: int = 0
-    """Those that are known to have been used; what failed or was cut off says nothing of them."""
+    """Tokens of the calls that reported them; calls that failed or were cut off report none."""
     money: float = 0.0
-    """US dollars; likewise."""
+    """US dollars of the same calls."""
     wait: Waiting | None = None
-    """What it waits for, as it was told last; see `waits_for`."""
+    """The present wait, as last reported; see `waits_for`."""
     waits: dict[Why, float] = attrs.field(factory=dict)
-    """Seconds that are over, by reason."""
+    """Seconds of past waits, by reason."""
     closed: str | None = None
-    """Why it serves no more calls."""
+    """The reason why the lane is closed; None if it is open."""
     bucket_s: float = _FIRST
     buckets: list[Bucket] = attrs.field(factory=list)
     _limit_of: Callable[[], int | None] = lambda: None
-    """How many calls may be in flight now."""
+    """The present limit of calls in flight."""
     _limit: int | None = None
     _ends_at: float = attrs.field(init=False)
-    """When the last bucket ends."""
+    """The end of the last bucket."""
     _starts: Window = attrs.field(factory=Window)
     _used: Window = attrs.field(factory=Window)
 
@@ -308,16 +328,16 @@ class LaneActivity:
         self._ends_at = self.began_at
 
     def admitted(self, event: Admitted) -> None:
-        """The lane's next job is one that was started."""
+        """Handle the admission of a job."""
         if self.wait is not None and self.wait.index is None:
             self._end_wait(event.at)
 
     def started(self, event: CallStarted) -> None:
-        """A call is in flight."""
+        """Handle the start of a call."""
         at = event.at
         if self.wait is not None:
             self._end_wait(at)
-        self.closed = None  # if it was, somebody has opened it again
+        self.closed = None  # calls start again only after the lane was opened
         self.in_flight += 1
         self.calls += 1
         bucket = self._bucket(at)
@@ -326,63 +346,63 @@ class LaneActivity:
         self._starts.add(at, 1)
 
     def ended(self, event: CallEnded) -> None:
-        """A call is over."""
+        """Handle the end of a call."""
         at = event.at
-        bucket = self._bucket(at)  # before: as many as until now were in flight in it
+        bucket = self._bucket(at)  # before the count changes: the bucket saw the old one
         self.in_flight -= 1
         self.failed += event.error is not None
-        if event.tokens:  # what was reserved counts against the rate, whatever became of it
+        if event.tokens:  # a reservation counts against the rate, whatever the result
             self._used.add(at, event.tokens)
         if event.is_told:
             self.tokens += event.tokens
             bucket.tokens += event.tokens
             self.money += event.money
         if self.wait is not None and self.wait.why is Why.SLOT and self._has_slot:
-            self._end_wait(at)  # who waits has it, or is told of another obstacle
+            self._end_wait(at)  # the call has its limit, or a new event reports the next obstacle
 
     def waiting(self, event: Waiting) -> None:
-        """Its first in line waits, or a call that failed."""
+        """Handle a wait of the first call in line, or of a call in back-off."""
         if counts(event, self.wait, self.in_flight):
             self._end_wait(event.at)
             self.wait = event
 
     def throttled(self, event: Throttled) -> None:
-        """A call was refused."""
+        """Handle a refused call."""
         self.refused += 1
         self._bucket(event.at).refused += 1
 
     def limited(self, event: LimitChanged) -> None:
-        """Another number of calls may be in flight."""
+        """Handle a changed limit of calls in flight."""
         self._limit = event.limit
         self._bucket(event.at).limit = event.limit
 
     def ended_for_good(self, event: LaneClosed) -> None:
-        """It serves no more calls."""
+        """Handle the closing of the lane."""
         self.closed = event.reason
         if self.wait is not None:
             self._end_wait(event.at)
 
     def waited(self, now: float) -> dict[Why, float]:
-        """Seconds by reason until now, those of the present wait among them."""
+        """Return the seconds waited until now, by reason, the present wait included."""
         found = dict(self.waits)
         if self.wait is not None:
             _add(found, self.wait.why, max(0.0, _end_of(self.wait, now) - self.wait.at))
         return found
 
     def waits_for(self, now: float) -> Waiting | None:
-        """What it waits for now; None if it does not."""
+        """Return the present wait; None if the lane does not wait."""
         wait = self.wait
         return None if wait is None or _end_of(wait, now) < now else wait
 
     def rates(self, now: float) -> tuple[int, int]:
-        """Requests that started and tokens that were used in the last minute."""
+        """Return the requests that started and the tokens that were used in the last minute."""
         return self._starts.total(now), self._used.total(now)
 
     def json(self, now: float) -> dict[str, Any]:
-        """All of it, ready for `json.dumps`."""
+        """Return everything as JSON data."""
         self._bucket(now)
         wait = self.waits_for(now)
-        self._end_wait(now)  # so that its seconds stand in the buckets as well
+        self._end_wait(now)  # so that the buckets include its seconds
         if wait is not None:
             self.wait = attrs.evolve(wait, at=now)
         return {
@@ -422,7 +442,7 @@ class LaneActivity:
             if len(self.buckets) == MOST_BUCKETS:
                 self._halve()
                 continue
-            # Asked now and then: events tell of limits that were learned, not of those that are given.
+            # Looked up now and then: events report learned limits, not limits that a user sets.
             if (limit := self._limit_of()) is not None:
                 self._limit = limit
             self.buckets.append(Bucket(self.in_flight, self._limit))
@@ -439,11 +459,11 @@ class LaneActivity:
 
 
 def counts(told: Waiting, wait: Waiting | None, in_flight: int) -> bool:
-    """Whether a lane waits for what is told now, and not for what it waited for until then.
+    """Whether a newly reported wait replaces the present one.
 
     Args:
-        told: What is told.
-        wait: What it waited for, as far as is known.
+        told: The new wait.
+        wait: The present wait, if any.
         in_flight: Its calls in flight.
     """
     if told.why is not Why.BACKOFF:
@@ -455,7 +475,7 @@ def counts(told: Waiting, wait: Waiting | None, in_flight: int) -> bool:
 
 
 def _end_of(wait: Waiting, at: float) -> float:
-    """When a wait was over that nobody has told the end of until `at`."""
+    """The end of a wait for which no event reported an end before `at`."""
     return at if wait.until is None else min(at, wait.until)
 
 
@@ -468,28 +488,30 @@ _TAKES: Mapping[type, Callable[[LaneActivity, Any], None]] = {
     LimitChanged: LaneActivity.limited,
     LaneClosed: LaneActivity.ended_for_good,
 }
-"""By kind of event: a look-up costs less than a chain of comparisons, and there may be millions."""
+"""The handler of each kind of event. A look-up is faster than comparisons, and events are many."""
 
 
 @attrs.define
 class Activity:
-    """What all lanes did; `observe` goes to the run."""
+    """The calls and waits of all lanes; `observe` is an observer of the run."""
 
     began_at: float
-    """When the run began, on the Trio clock."""
+    """The start of the run, on the Trio clock."""
     limit_of: Callable[[str], int | None] = lambda _lane: None
-    """How many calls a lane allows now; None if nobody knows."""
+    """Returns the present limit of calls of a lane; None if it is unknown."""
+    labels: Mapping[str, str] = _NO_LABELS
+    """The labels of the providers of lanes, by lane."""
     lanes: dict[str, LaneActivity] = attrs.field(factory=dict)
-    """In the order in which something happened on them."""
+    """The lanes in the order of their first events."""
 
     def observe(self, event: Event) -> None:
-        """Take note of an event of the kernel."""
+        """Handle an event of the kernel."""
         take, told = _TAKES.get(type(event)), cast("Any", event)
         if take is not None and told.lane is not None:
             take(self.lane(told.lane), told)
 
     def lane(self, name: str) -> LaneActivity:
-        """What a lane did, be it nothing."""
+        """Return the activity of a lane, which may be empty."""
         found = self.lanes.get(name)
         if found is None:
             limit_of = partial(self.limit_of, name)
@@ -497,17 +519,22 @@ class Activity:
         return found
 
     def json(self, now: float) -> dict[str, Any]:
-        """All of it, ready for `json.dumps`, as it is kept with an execution of a run."""
+        """Return everything as JSON data, as it is stored with an execution of a run."""
         return {
             "durationS": round(now - self.began_at, 3),
             "fields": list(BUCKET_FIELDS),
-            "lanes": {name: lane.json(now) for name, lane in self.lanes.items()},
+            "lanes": {
+                name: {**self._label(name), **lane.json(now)} for name, lane in self.lanes.items()
+            },
         }
+
+    def _label(self, lane: str) -> Mapping[str, str]:
+        return {"label": self.labels[lane]} if lane in self.labels else {}
 
 
 @attrs.frozen
 class LaneWait:
-    """How long a lane waited for one reason."""
+    """The time that a lane waited for one reason."""
 
     lane: str
     why: Why
@@ -515,7 +542,7 @@ class LaneWait:
 
 
 def longest_waits(told: Sequence[Mapping[str, Any]]) -> list[LaneWait]:
-    """What a run waited for, the longest first.
+    """Return the waits of a run, the longest first.
 
     Example:
         >>> longest_waits([{"lanes": {"a": {"waits": {"tokens": 31.0, "slot": 2.0}}}}])[0]

@@ -1,4 +1,4 @@
-"""How a dataset ended, as JSON data, and read back from it: the same in the store and in all documents."""
+"""The result of a dataset as JSON data, the same in the store and in all documents, and as text."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,16 +14,17 @@ from rich.text import Text
 from trioeval.columns.result import ColumnProfile, DatasetResult, DroppedRow
 from trioeval.grading import output_text
 from trioeval.inert import inert, inert_lines
+from trioeval.report.counts import counted, money
 from trioeval.report.formats.json import indented, read_record, record_json, shallow
 from trioeval.suite.tests import Strip
 
-# What is told of a dataset in words: how many rows it has, what became of the others, and what it took.
+# A dataset in words: the number of its rows, the lost rows, calls and costs.
 
 
 _DATASET_TEXT_NAME = 60  # characters of a name
-_ERROR = 300  # of what went wrong
+_ERROR = 300  # of an error
 _VALUE = 24  # of a value among others
-_COMMON = 3  # values that are told
+_COMMON = 3  # frequent values that are shown
 _FORMATS = {"parquet": "Parquet", "jsonl": "JSON lines"}
 
 _REASONS: Mapping[str, str] = {
@@ -32,24 +33,24 @@ _REASONS: Mapping[str, str] = {
     "cancel": "cancelled",
     "lane": "a closed lane",
     "rate_limited": "rate limits",
-    "quota": "a shared limit",
+    "shared_limit": "a shared limit",
     "budget_exceeded": "the budget",
     "early_shutdown": "too much failed",
     "fault": "it failed",
     "blocked": "another task",
 }
-"""Why rows were not run."""
+"""The reasons why rows were not run."""
 
 _CAUSES: Mapping[str, str] = {"expression": "left out by expression"}
-"""Causes whose names say too little behind a column or a number."""
+"""Causes whose names are unclear behind a column or a number."""
 
 
 def dataset_lines(result: DatasetResult, near: Path | None = None) -> Iterator[str]:
-    """How a dataset ended, for people: what is there, what went wrong, what it took.
+    """Yield the result of a dataset as lines of text: its rows, its problems, its calls and costs.
 
     Args:
-        result: It.
-        near: The folder from which its own is named where it lies in there.
+        result: The result.
+        near: The folder to which paths are relative if they are inside.
 
     Example:
         >>> result = DatasetResult(
@@ -60,10 +61,9 @@ def dataset_lines(result: DatasetResult, near: Path | None = None) -> Iterator[s
     """
     yield _sentence(result, near)
     if result.early_shutdown:
-        partial = (
-            f"; {len(result.partial_groups)} groups are partial" if result.partial_groups else ""
-        )
-        yield f"too many calls failed for good: nothing new was begun{partial}"
+        groups = counted(len(result.partial_groups), "partial group")
+        partial = f"; {groups}" if result.partial_groups else ""
+        yield f"too many permanent failures: no further rows were started{partial}"
     if result.error is not None:
         yield f"failed: {inert(result.error, _ERROR)}"
     if result.first_error is not None and result.first_error not in (result.error or ""):
@@ -72,7 +72,7 @@ def dataset_lines(result: DatasetResult, near: Path | None = None) -> Iterator[s
 
 
 def trouble(result: DatasetResult) -> str | None:
-    """Why not everything about a dataset is well; None if it is. Rows that were dropped on purpose are.
+    """Return the problems of a dataset; None if it has none. Rows dropped on purpose are no problem.
 
     Example:
         >>> trouble(DatasetResult(task="a", requested=9, written=7, dropped={"failed": 2}))
@@ -82,20 +82,20 @@ def trouble(result: DatasetResult) -> str | None:
     if result.error is not None:
         found.append(f"failed ({inert(result.error, _DATASET_TEXT_NAME)})")
     if result.lost:
-        found.append(f"{result.lost} rows lost")
+        found.append(f"{counted(result.lost, 'row')} lost")
     if result.not_run:
         count = sum(result.not_run.values())
-        of = f"{count} rows" if count else "rows"
+        of = counted(count, "row") if count else "rows"
         found.append(f"{of} not run ({_named(result.not_run)})")
     if result.unfinished is not None:
         found.append(_unfinished(result.unfinished))
     if not found and result.outcome == "failed":
-        found.append("no row is left")
+        found.append("no rows")
     return f"dataset {_task(result)}: {', '.join(found)}" if found else None
 
 
 def was_cut_short(result: DatasetResult) -> bool:
-    """Whether rows of a dataset were not tried, since too much had failed: only a retry makes them.
+    """Whether rows of a dataset were not tried because too many calls failed: only a retry makes them.
 
     Example:
         >>> was_cut_short(DatasetResult(task="a", requested=2, written=1, dropped={"failed": 1}))
@@ -105,21 +105,21 @@ def was_cut_short(result: DatasetResult) -> bool:
 
 
 def used_of(result: DatasetResult | ColumnProfile) -> str:
-    """Calls, tokens and money, and for a whole dataset its time.
+    """Return the calls, tokens and costs, and for a whole dataset its duration.
 
     Example:
         >>> used_of(DatasetResult(task="a", requested=2, written=2, calls=3, cost=0.5))
-        '3 calls, 0.5000 US dollars in 0.0 s'
+        '3 calls, $0.5000 in 0.0 s'
     """
-    parts = [f"{result.calls} calls"]
-    parts += [f"{result.usage.total} tokens"] if result.usage.total else []
-    parts += [f"{result.cost:.4f} US dollars"] if result.cost else []
+    parts = [counted(result.calls, "call")]
+    parts += [counted(result.usage.total, "token")] if result.usage.total else []
+    parts += [money(result.cost)] if result.cost else []
     took = f" in {result.duration_s:.1f} s" if isinstance(result, DatasetResult) else ""
     return ", ".join(parts) + took
 
 
 def dropped_words(result: DatasetResult) -> str:
-    """What rows were dropped for; failures with their columns, where all of them are known.
+    """Return the causes for which rows were dropped; failures with their columns, if all of those are known.
 
     Example:
         >>> dropped_words(DatasetResult(task="a", requested=2, written=0, dropped={"filtered": 2}))
@@ -138,20 +138,20 @@ def dropped_words(result: DatasetResult) -> str:
 
 
 def failure_line(row: DroppedRow) -> str:
-    """A row that is not there, and why.
+    """Return the row number and the cause of a dropped row.
 
     Example:
         >>> failure_line(DroppedRow(row=3, cause="failed", column="text", error="down", attempts=6))
         'row 3: text failed after 6 calls: down'
     """
     column = "" if row.column is None else f"{inert(row.column, _DATASET_TEXT_NAME)} "
-    calls = f" after {row.attempts} calls" if row.attempts else ""
+    calls = f" after {counted(row.attempts, 'call')}" if row.attempts else ""
     why = "" if row.error is None else f": {inert(row.error, _ERROR)}"
     return f"row {row.row}: {column}{_words(row.cause)}{calls}{why}"
 
 
 def values_of(column: ColumnProfile) -> str:
-    """What the values of a column are like: numbers, the frequent ones, or how long they are.
+    """Describe the values of a column: the range of numbers, frequent values, or lengths.
 
     Example:
         >>> column = ColumnProfile(
@@ -185,12 +185,12 @@ def values_of(column: ColumnProfile) -> str:
 
 
 def distinct_of(column: ColumnProfile) -> str:
-    """How many different values there are."""
+    """Return the number of different values."""
     return f"{'about ' if column.is_estimate else ''}{column.distinct}"
 
 
 def shown_path(path: Path, near: Path | None = None) -> str:
-    """A path, as it is seen from a folder where it lies in there.
+    """Return a path, relative to a folder if it is inside.
 
     Example:
         >>> shown_path(Path("/a/b/c"), Path("/a")), shown_path(Path("/x"), Path("/a"))
@@ -204,7 +204,7 @@ def _sentence(result: DatasetResult, near: Path | None) -> str:
     where = "made"
     if result.folder is not None:
         files = f"{_FORMATS[result.format]}, " if result.format is not None else ""
-        where = f"written to {shown_path(result.folder, near)} ({files}{result.groups} groups)"
+        where = f"written to {shown_path(result.folder, near)} ({files}{counted(result.groups, 'group')})"
     parts = [f"{result.written} of {result.requested} rows {where}"]
     if dropped := sum(result.dropped.values()):
         parts.append(f"{dropped} dropped: {dropped_words(result)}")
@@ -216,12 +216,12 @@ def _sentence(result: DatasetResult, near: Path | None) -> str:
 
 
 def _unfinished(reason: str) -> str:
-    """That processors of the whole did not come to their end."""
+    """Return the note that processors of the whole dataset did not finish."""
     return f"processors of afterGeneration cut off ({_REASONS.get(reason, _words(reason))})"
 
 
 def _named(not_run: Mapping[str, int]) -> str:
-    """Why rows were not run; how many for each, where there are several reasons."""
+    """Return the reasons why rows were not run, with counts if there are several."""
     words = {_REASONS.get(reason, _words(reason)): count for reason, count in not_run.items()}
     if len(words) == 1:
         return next(iter(words))
@@ -236,21 +236,21 @@ def _words(name: str) -> str:
     return _CAUSES.get(name) or inert(name.replace("_", " "), _DATASET_TEXT_NAME)
 
 
-# Datasets as tables for a terminal: what is in each column, and rows one after the other.
+# Datasets as tables for a terminal: a profile of each column, and rows.
 
 
 WIDE = 100
-"""Characters from which on columns are told in a table; on a narrower terminal each is a few lines."""
+"""The width from which on columns are a table; on a narrower terminal each column is a few lines."""
 
 _NAME = 40  # characters of a name
-_LONG = 20_000  # of a value that is shown alone
+_LONG = 20_000  # characters of a value that is shown alone
 
 
 class Profile:
-    """What is in each column of a dataset, as wide as the terminal is.
+    """The profile of each column of a dataset, fitted to the terminal.
 
     Args:
-        columns: They.
+        columns: The profiles.
     """
 
     def __init__(self, columns: Sequence[ColumnProfile]) -> None:
@@ -259,7 +259,7 @@ class Profile:
     def __rich_console__(
         self, _console: Console, options: ConsoleOptions
     ) -> Iterator[RenderableType]:
-        """Draw it."""
+        """Draw the table or the lines."""
         if options.max_width >= WIDE:
             yield _table(self._columns)
         else:
@@ -277,7 +277,7 @@ def _table(columns: Sequence[ColumnProfile]) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("values", overflow="fold")
     asked = [column.calls or column.failed or column.recalled for column in columns]
-    counts = ("calls", "failed", "tokens", "US dollars") if any(asked) else ()
+    counts = ("calls", "failed", "tokens", "cost") if any(asked) else ()
     for name in counts:
         table.add_column(name, justify="right", no_wrap=True)
     for column in columns:
@@ -297,14 +297,14 @@ def _used(column: ColumnProfile) -> Iterator[Text]:
     yield Text(str(column.calls))
     yield Text(str(column.failed), style="bold yellow" if column.failed else "dim")
     yield Text(str(column.usage.total or 0))
-    yield Text("–" if column.cost is None else f"{column.cost:.4f}")
+    yield Text("–" if column.cost is None else money(column.cost))
 
 
 def _told(column: ColumnProfile) -> str:
-    """A column in a few lines."""
+    """Return a column as a few lines."""
     kind = f"{inert(column.kind, _NAME)}, " if column.kind else ""
     facts = [f"{distinct_of(column)} distinct"]
-    facts += [f"{column.nulls} nulls"] if column.nulls else []
+    facts += [counted(column.nulls, "null")] if column.nulls else []
     facts += [values] if (values := values_of(column)) else []
     facts += [used_of(column)] if column.calls else []
     facts += [f"{column.failed} failed"] if column.failed else []
@@ -313,12 +313,12 @@ def _told(column: ColumnProfile) -> str:
 
 
 def rows_view(rows: Sequence[tuple[int, Mapping[str, Any]]], width: int) -> RenderableType:
-    """Rows with their numbers, one after the other, each value on a line."""
+    """Return rows with their numbers, one after the other, each value on a line."""
     return Group(*(_row_text(number, row, width) for number, row in rows))
 
 
 def row_values(row: Mapping[str, Any]) -> RenderableType:
-    """All values of one row, whole as far as a terminal can show them."""
+    """Return all values of one row; only very long ones are cut."""
     parts: list[RenderableType] = []
     for name, value in row.items():
         text = value if isinstance(value, str) else indented(shallow(value))
@@ -328,7 +328,7 @@ def row_values(row: Mapping[str, Any]) -> RenderableType:
 
 
 def dropped_view(rows: Sequence[DroppedRow], dropped: int) -> str:
-    """The first rows that were dropped, a line each; nothing where there are none."""
+    """Return the first dropped rows, a line each; an empty text if there are none."""
     lines = [f"  {failure_line(row)}" for row in rows]
     hidden = dropped - len(lines)
     if lines and hidden > 0:
@@ -346,9 +346,9 @@ def _row_text(number: int, row: Mapping[str, Any], width: int) -> Text:
 
 
 def dataset_json(result: DatasetResult) -> dict[str, Any]:
-    """All that is known of how a dataset ended, ready for `json.dumps`.
+    """Return the result of a dataset as JSON data.
 
-    `outcome` and `lost` stand there for who reads it, and follow from the rest.
+    `outcome` and `lost` follow from the rest and are included for readers.
 
     Example:
         >>> told = dataset_json(
@@ -366,10 +366,10 @@ def dataset_json(result: DatasetResult) -> dict[str, Any]:
 
 
 def read_dataset(told: Mapping[str, Any]) -> DatasetResult:
-    """What `dataset_json` has told.
+    """Read the data that `dataset_json` returned.
 
     Raises:
-        KeyError, TypeError, ValueError, AttributeError: It is something else.
+        KeyError, TypeError, ValueError, AttributeError: The data has another form.
     """
     columns = [
         {**column, "common": [(one["value"], one["count"]) for one in column["common"]]}
@@ -379,7 +379,7 @@ def read_dataset(told: Mapping[str, Any]) -> DatasetResult:
 
 
 def stripped_dataset(result: DatasetResult, strip: Strip) -> DatasetResult:
-    """The same without what is left out of documents: values, where rows do without theirs."""
+    """Remove the values that must not be shown, as for rows."""
     if not (strip.response_output or strip.test_vars):
         return result
     return attrs.evolve(

@@ -1,8 +1,8 @@
-"""Two runs row by row: what became better, worse or another answer, and what only one of them has.
+"""Two runs row by row: better, worse or different rows, and rows that only one of the runs has.
 
-Rows are matched by what they are, not by where they stand; the n-th of equal rows with the n-th of them.
-Of the old run a few numbers a row are held, about 200 bytes, and of both what intervals are made of; the new
-one is read once and forgotten.
+Rows are matched by their content, not by their position; the n-th of equal rows matches the n-th.
+About 200 bytes are held for each row of the old run, and for both runs the data of intervals. The new run
+is read once and not held.
 """
 
 import hashlib
@@ -29,6 +29,7 @@ from trioeval.report.compare_runs import (
     Side,
     metrics_of,
 )
+from trioeval.report.counts import counted
 from trioeval.report.formats.json import compact, record_json
 from trioeval.report.records import RowRecord
 from trioeval.report.statistics import Bootstrap, Place
@@ -38,44 +39,46 @@ from trioeval.run import Status
 from trioeval.text import KEY
 
 By: TypeAlias = Literal["row", "test"]
-"""Whether rows are equal that ask the same provider with the same prompt about the same test, or all that
-ask about the same test in the same column, whoever is asked: to compare models or prompts."""
+"""The rows that match: those with the same provider, prompt and test, or all rows with the same test in the
+same column, whatever their provider, to compare models or prompts."""
 
 _RANKS = {Status.NOT_RUN: 0, Status.ERROR: 0, Status.FAIL: 1, Status.PASS: 2}
 _BY_RANK = {rank: status for status, rank in _RANKS.items()}
 _NAME = 200  # characters of the name of a test
-_DIGEST = 8  # bytes that tell answers apart
+_DIGEST = 8  # bytes that distinguish outputs
 
 
 @attrs.frozen(kw_only=True)
 class RowChange:
-    """A row that is not the same in both runs; none that never came to an end in one of them."""
+    """A row that differs between the runs. Rows that did not end in one of them are left out."""
 
     kind: Kind
     task: str | None
     test_idx: int
-    """In the new run; of a row that is gone, in the old one."""
+    """The number of its test in the new run, or in the old one if the row is gone."""
     prompt_idx: int
-    """Likewise."""
+    """The number of its column, like `test_idx`."""
     name: str = attrs.field(metadata={KEY: "test"})
-    """Of its test; cut."""
+    """The name of its test, cut."""
     column: str
-    """Its provider and prompt."""
+    """The provider and the prompt."""
     before: Side | None
     after: Side | None
     is_answered_otherwise: bool = attrs.field(default=False, metadata={KEY: "otherOutput"})
-    """Whether both runs have it, with different outputs."""
+    """Whether both runs have the row, with different outputs."""
+    number: int | None = attrs.field(default=None, metadata={KEY: None})
+    """The number of the row in the new run, or in the old one if the row is gone."""
     before_row: int | None = attrs.field(default=None, metadata={KEY: None})
-    """Its number among the rows of the old run, where that has it."""
+    """Its position among the rows of the old run; None if that lacks it."""
 
     def json(self) -> dict[str, Any]:
-        """Ready for `json.dumps`."""
+        """Return JSON data."""
         return record_json(self)
 
 
 @attrs.define
 class Comparison:
-    """Compares a run with an older one.
+    """The comparison of a run with an older one.
 
     Example:
         >>> row = {"promptIdx": 0, "testIdx": 0, "score": 1, "failureReason": 0, "vars": {"a": 1}}
@@ -94,13 +97,13 @@ class Comparison:
     """
 
     old: Callable[[], Iterable[RowRecord]]
-    """Gives the records of the old run; asked twice if it has rows that the new one has not."""
+    """Returns the records of the old run; called again if that has rows that the new run lacks."""
     by: By = "row"
     clusters: Mapping[str | None, str | None] = attrs.field(factory=dict)
-    """What names the cluster of a row, by task; see `place_of`."""
+    """The key that names the cluster of a row, by task; see `place_of`."""
     _columns: dict[object, ColumnChange] = attrs.field(factory=dict, init=False)
     _places: dict[bytes, int] = attrs.field(factory=dict, init=False)
-    """Of each row that the old run has, its number there."""
+    """The position of each row of the old run."""
     _ranks: bytearray = attrs.field(factory=bytearray, init=False)
     _scores: "array[float]" = attrs.field(factory=lambda: array("d"), init=False)
     _metrics: KeptMetrics = attrs.field(factory=KeptMetrics, init=False)
@@ -123,18 +126,18 @@ class Comparison:
 
     @property
     def columns(self) -> Sequence[ColumnChange]:
-        """What became of each, those of the old run first; complete when all changes were read."""
+        """The changes of each column, those of the old run first; complete when all changes were read."""
         return [*self._columns.values()]
 
     @property
     def kinds(self) -> Counter[Kind]:
-        """How many rows there are of each kind; complete when all changes were read."""
+        """The number of rows of each kind; complete when all changes were read."""
         return sum((column.kinds for column in self.columns), Counter())
 
     def changes(self, new: Iterable[RowRecord]) -> Iterator[RowChange]:
-        """All rows that are not the same: those of the new run in its order, then those that are gone.
+        """Yield all rows that differ: those of the new run in order, then those that are gone.
 
-        Rows that never came to an end in one of the runs are counted alone.
+        Rows that did not end in one of the runs are only counted.
         """
         several = _Several()
         for record in new:
@@ -153,7 +156,7 @@ class Comparison:
                 yield found
         if all(self._is_met):
             return
-        # A run that goes on has more rows by now, also between those that it had.
+        # A run that is still running may have new rows, also between the earlier ones.
         seen, several = bytearray(len(self._ranks)), _Several()
         for record in self.old():
             place = self._place(record, several, seen)
@@ -166,7 +169,7 @@ class Comparison:
                 yield _told(record, kind="gone", before=side, after=None, place=place)
 
     def _place(self, record: RowRecord, several: "_Several", seen: bytearray) -> int | None:
-        """Where the old run has the row; of equal ones, the next that was not seen."""
+        """Return the position of a row in the old run; of equal rows, the next unmatched one."""
         key = _key(record, self.by)
         place = self._places.get(key)
         if place is not None and seen[place]:
@@ -186,7 +189,7 @@ class Comparison:
         return _told(record, kind=kind, before=before, after=after, other=other, place=place)
 
     def _group(self, record: RowRecord) -> Place:
-        """The test and the cluster of a row."""
+        """Return the test and the cluster of a row."""
         return place_of(record, self.clusters.get(record.task))
 
     def _column(self, record: RowRecord) -> ColumnChange:
@@ -199,7 +202,7 @@ class Comparison:
 
 @attrs.define
 class _Several:
-    """Numbers rows that are equal to one before."""
+    """A counter of equal rows."""
 
     _counts: Counter[bytes] = attrs.field(factory=Counter)
 
@@ -209,7 +212,7 @@ class _Several:
 
 
 def column_name(record: RowRecord) -> str:
-    """The provider and the prompt of a row, as they are called."""
+    """Return the provider and the prompt of a row."""
     return f"{record.provider} | {record.prompt_label}"
 
 
@@ -254,11 +257,12 @@ def _told(
         before=before,
         after=after,
         is_answered_otherwise=other,
+        number=record.number,
         before_row=place,
     )
 
 
-# A comparison of two runs for people, and as JSON.
+# A comparison of two runs as text and as JSON.
 
 
 _STYLES: Mapping[str, str] = {"better": "green", "worse": "red", "changed": "yellow"}
@@ -267,20 +271,20 @@ _HUGE = 1e9
 
 
 def changes_table(changes: Iterable[RowChange], width: int) -> FittingTable:
-    """One line a row that is not the same.
+    """Return a table with a line for each change.
 
     Args:
-        changes: Those that are shown.
+        changes: The changes to show.
         width: Characters of the name of a test that are shown, ≥ 8.
     """
     table = Table(box=SIMPLE, pad_edge=False)
-    table.add_column("#", justify="right", style="dim")
-    for name in ("test", "provider | prompt", "", "before", "after", ""):
+    table.add_column("row", justify="right", style="dim")
+    for name in ("name", "provider | prompt", "", "before", "after", ""):
         table.add_column(name, overflow="fold")
     for change in changes:
         name = change.column if change.task is None else f"{change.task}: {change.column}"
         table.add_row(
-            str(change.test_idx),
+            str(change.number),
             Text(inert(change.name, width)),
             Text(inert(name, _COLUMN)),
             Text(change.kind, style=_STYLES.get(change.kind, "dim")),
@@ -300,15 +304,15 @@ def comparison_json(
     *,
     bootstrap: Bootstrap | None = None,
 ) -> dict[str, Any]:
-    """A comparison, for `json_chunks` and its like: its rows, and what is summed up, are iterators.
+    """Return a comparison for `json_chunks`; its rows and columns are iterators.
 
     Args:
         old: The id of the old run.
-        new: That of the new one.
-        comparison: Of both.
-        changes: What it tells, all of it; read before the sums.
-        findings: Tells what is found of the columns; asked when all rows were read.
-        bootstrap: How it draws intervals, if it does.
+        new: The id of the new run.
+        comparison: The comparison.
+        changes: All of its changes; they are read before the columns.
+        findings: Returns the findings; called when all rows were read.
+        bootstrap: The bootstrap of the intervals; None if none is used.
     """
     return {
         "before": old,
@@ -329,7 +333,7 @@ def _with_findings(
 
 
 def compared_line(comparison: Comparison) -> str:
-    """How many rows there are of each kind.
+    """Return the number of rows of each kind.
 
     Example:
         >>> comparison = Comparison(list)
@@ -338,20 +342,20 @@ def compared_line(comparison: Comparison) -> str:
     """
     kinds = comparison.kinds
     told = ", ".join(f"{kinds[kind]} {kind}" for kind in KINDS if kinds[kind])
-    return f"{kinds.total()} rows: {told}" if told else "no rows to compare"
+    return f"{counted(kinds.total(), 'row')}: {told}" if told else "no rows to compare"
 
 
 def unfinished_lines(columns: Iterable[ColumnChange]) -> Iterator[str]:
-    """How many rows of each run never came to an end; nothing where all did."""
+    """Yield the number of rows of each run that did not end; nothing if all did."""
     sides = [(column.before.left, column.after.left) for column in columns]
     for which, name in enumerate(("earlier", "later")):
         if left := sum(side[which] for side in sides):
             rows = "1 row" if left == 1 else f"{left:,} rows"
-            yield f"{rows} of the {name} run never came to an end; nothing else is said of them"
+            yield f"{rows} of the {name} run did not end; the comparison leaves them out"
 
 
 def name_of_column(column: ColumnChange) -> str:
-    """What a column is called, in both runs if they call it otherwise; inert."""
+    """Return the name of a column, in both runs if it differs; inert."""
     names = dict.fromkeys(
         inert(side.name, _COLUMN) for side in (column.before, column.after) if side.name is not None
     )
@@ -360,7 +364,7 @@ def name_of_column(column: ColumnChange) -> str:
 
 
 def number_of(value: float) -> str:
-    """A score on few characters, also a huge one.
+    """Return a score in few characters, even if it is huge.
 
     Example:
         >>> number_of(0.5), number_of(-1e200)
@@ -374,7 +378,7 @@ def _side(side: Side | None) -> str:
 
 
 def first_of(changes: Iterator[RowChange], most: int) -> tuple[list[RowChange], int]:
-    """The first changes, and how many there are beside them."""
+    """Return the first changes, and the number of the others."""
     kept: list[RowChange] = []
     rest = 0
     for change in changes:

@@ -1,5 +1,5 @@
 # Apart from `cli.commands.compare`: it belongs to this package, which the other only uses.
-"""What is found of two runs, beyond chance or not, for people."""
+"""The statistical findings about two runs as text."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -16,17 +16,17 @@ from trioeval.report.text import FittingTable
 _STYLES = {"better": "green", "worse": "red"}
 _RARE = 0.001
 _NAME = 30  # characters of the name of a metric
-_MANY = 10  # points, of which tenths say nothing
-_NARROW = 0.1  # width of an interval of shares below which whole percents say too little
+_MANY = 10  # points from which on tenths are left out
+_NARROW = 0.1  # width of an interval of shares below which whole percents are too coarse
 _TOLD = (0.05, 0.01)
-"""Differences of pass rates for which it is told how many rows they need."""
+"""Differences of pass rates for which the number of rows needed is shown."""
 
 
 def findings_table(columns: Sequence[ColumnChange], findings: Findings) -> FittingTable:
-    """A line for the pass rate, the score and each metric of a column: before, after, and the difference.
+    """Return a table of the pass rate, score and metrics of each column before and after, with differences.
 
-    Behind each mean stands its interval; p is adjusted for the number of questions. A score that says the
-    same as the pass rate has no line. Of several columns it is told how many rows of each changed.
+    Each mean has its interval; p is adjusted for the number of tests. A score that equals the pass rate is
+    left out. If there are several columns, the changed rows of each are counted.
     """
     table = Table(box=SIMPLE, pad_edge=False)
     table.add_column("provider | prompt", overflow="fold", min_width=12)
@@ -53,9 +53,9 @@ def findings_table(columns: Sequence[ColumnChange], findings: Findings) -> Fitti
 
 
 def chance_lines(findings: Findings) -> Iterator[str]:
-    """What is to be said beside the table: how intervals were made, and what so many rows can tell.
+    """Yield the notes below the table: how intervals were computed, and which differences can be found.
 
-    Nothing where there is no pair.
+    Yields nothing if no row is in both runs.
     """
     if not findings.pairs:
         return
@@ -71,7 +71,7 @@ def chance_lines(findings: Findings) -> Iterator[str]:
 
 
 def _telling(column: ColumnFindings) -> tuple[int, bool]:
-    """Of columns with as many pairs, one whose pass rate has changed tells more."""
+    """Return the best column: of columns with equally many pairs, one whose pass rate changed."""
     difference = column.passed.difference
     return column.pairs, difference is not None and difference.mean != 0
 
@@ -79,13 +79,13 @@ def _telling(column: ColumnFindings) -> tuple[int, bool]:
 def _told_of_rates(finding: Finding, difference: Estimate) -> Iterator[str]:
     groups, pairs = difference.clusters, _counted(difference.n, "pair of rows", "pairs of rows")
     if groups == 1:
-        yield f"{pairs} of 1 test or cluster: nobody can know how others would differ"
+        yield f"{pairs} of 1 test or cluster: other tests may differ in any way"
         return
     own = "" if groups == difference.n else f" of {groups:,} tests or clusters"
     if (rarest := 2.0 ** (1 - groups)) > 1 - difference.confidence:
         yield (
-            f"{pairs}{own} are too few to tell any difference of the pass rate from chance: "
-            f"at the best p is {_chance(rarest)}"
+            f"{pairs}{own} are too few to distinguish a difference of pass rates from chance: "
+            f"the smallest possible p is {_chance(rarest)}"
         )
         return
     if difference.mean == 0 and difference.standard_error is None and difference.high is not None:
@@ -96,13 +96,13 @@ def _told_of_rates(finding: Finding, difference: Estimate) -> Iterator[str]:
         return
     wanted = [finding.needed(effect) for effect in _TOLD]
     if None in wanted:
-        yield f"{pairs}{own}: how many rows a difference of the pass rate needs cannot be told"
+        yield f"{pairs}{own}: the number of rows that a difference of pass rates needs is unknown"
         return
     few, many = (f"{rows:,}" for rows in wanted)
     least = finding.detectable
     told = "no difference" if least is None else f"a difference of {_points(least)} points"
     yield (
-        f"With {_counted(difference.n, 'pair', 'pairs')}{own} {told} is found four times in five; "
+        f"With {_counted(difference.n, 'pair', 'pairs')}{own} {told} is found in four of five comparisons; "
         f"5 points need about {few} pairs, 1 point {many}."
     )
 
@@ -117,7 +117,7 @@ def _counted(count: int, one: str, many: str) -> str:
 
 
 def told_of(columns: Sequence[ColumnChange], findings: Findings) -> Iterator[str]:
-    """The same in sentences, one for each number of a column."""
+    """Yield the findings as sentences, one for each number of a column."""
     for column, found in zip(columns, findings.columns, strict=True):
         for name, finding in found.told():
             yield _sentence(name_of_column(column), name, finding, found)
@@ -128,10 +128,10 @@ def told_of(columns: Sequence[ColumnChange], findings: Findings) -> Iterator[str
 
 
 def nothing_shared(columns: Iterable[ColumnChange]) -> str:
-    """Why nothing can be said of two runs: no row of them makes a pair."""
+    """Return the reason why two runs cannot be compared."""
     if any(column.kinds["unfinished"] for column in columns):
-        return "no row came to an end in both runs: nothing can be said of their difference"
-    return "no row is in both runs: nothing can be said of their difference"
+        return "no row ended in both runs: the runs cannot be compared"
+    return "no row is in both runs: the runs cannot be compared"
 
 
 def _sentence(heading: str, name: str, finding: Finding, column: ColumnFindings) -> str:
@@ -144,7 +144,7 @@ def _sentence(heading: str, name: str, finding: Finding, column: ColumnFindings)
 
 
 def _shown(found: Estimate | None, *, is_rate: bool, signed: bool = False) -> str:
-    """A mean with its interval; a rate in percent, and a difference of rates in points."""
+    """Return a mean with its interval: a rate in percent, a difference of rates in points."""
     if found is None:
         return "–"
     unit = " %" if is_rate and not signed else ""
@@ -181,7 +181,7 @@ def _answer(finding: Finding) -> Text:
 def _answers(finding: Finding) -> str:
     match finding.answer:
         case None:
-            return "cannot be told"
+            return "unknown"
         case "no difference":
             return "no difference"
         case answer:

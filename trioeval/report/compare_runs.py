@@ -1,4 +1,4 @@
-"""What became of the rows of one column, from one run to another."""
+"""The changes of the rows of one column between two runs."""
 
 import math
 from array import array
@@ -24,8 +24,8 @@ from trioeval.report.totals import shares_of
 from trioeval.run import Status
 
 Kind: TypeAlias = Literal["same", "better", "worse", "changed", "new", "gone", "unfinished"]
-"""`changed`: another score or answer with the same verdict. Errors are worse than failures.
-`unfinished`: it never came to an end in one of the runs, which says nothing of both."""
+"""The kind of a change. `changed`: another score or output, the same verdict; an error is worse than a fail.
+`unfinished`: the row did not end in one of the runs, and is not compared."""
 
 KINDS: tuple[Kind, ...] = ("same", "better", "worse", "changed", "new", "gone", "unfinished")
 
@@ -39,7 +39,7 @@ class Side:
 
     @property
     def judged(self) -> float | None:
-        """Its score; None without a verdict."""
+        """The score; None without a verdict."""
         return self.score if self.status.has_verdict and math.isfinite(self.score) else None
 
 
@@ -48,27 +48,27 @@ class SideTotals:
     """The rows of a column in one of the runs."""
 
     name: str | None = None
-    """Provider and prompt; None where the run has no such column."""
+    """Provider and prompt; None if the run lacks the column."""
     statuses: Counter[Status] = attrs.field(factory=Counter)
     score: float = 0
     left: int = 0
-    """Rows that never came to an end; in no other number."""
+    """Rows that did not end; no other number includes them."""
     sums: ColumnSums = attrs.field(factory=ColumnSums, repr=False)
-    """What intervals are made of."""
+    """The data of intervals."""
 
     @property
     def rows(self) -> int:
-        """All of them that came to an end."""
+        """The number of rows that ended."""
         return self.statuses.total()
 
     @property
     def mean_score(self) -> float | None:
-        """Over the rows that have a verdict; None where none has."""
+        """The mean score of the rows with a verdict; None if there are none."""
         found = self.sums.score_interval()
         return None if found is None else found.mean
 
     def add(self, record: RowRecord, place: Place, name: str) -> None:
-        """Count a row of the column of this name."""
+        """Count a row of the column."""
         self.name = self.name or name
         if not record.is_ended:
             self.left += 1
@@ -81,7 +81,7 @@ class SideTotals:
             self.sums.add_metric(test, metric, value * weight, weight)
 
     def json(self) -> dict[str, Any] | None:
-        """Ready for `json.dumps`; None where the run has no such column."""
+        """Return JSON data; None if the run lacks the column."""
         if self.name is None:
             return None
         counts = {status.value: self.statuses[status] for status in Status}
@@ -90,7 +90,7 @@ class SideTotals:
 
 
 def metrics_of(record: RowRecord) -> Mapping[str, tuple[float, float]]:
-    """The value and the weight of each metric of a row that has a verdict."""
+    """Return the value and weight of each metric of a row that has a verdict."""
     if record.verdict is None or not record.status.has_verdict:
         return {}
     return {
@@ -102,14 +102,14 @@ def metrics_of(record: RowRecord) -> Mapping[str, tuple[float, float]]:
 
 @attrs.define
 class ColumnChange:
-    """What became of the rows of one column."""
+    """The changes of the rows of one column."""
 
     task: str | None
     before: SideTotals = attrs.field(factory=SideTotals)
     after: SideTotals = attrs.field(factory=SideTotals)
     kinds: Counter[Kind] = attrs.field(factory=Counter)
     pairs: PairSums = attrs.field(factory=PairSums, repr=False)
-    """The rows that both runs have."""
+    """Rows that are in both runs."""
 
     def add_pair(
         self,
@@ -117,7 +117,7 @@ class ColumnChange:
         sides: tuple[Side, Side],
         metrics: tuple[Mapping[str, tuple[float, float]], Mapping[str, tuple[float, float]]],
     ) -> None:
-        """Count a row that both runs have."""
+        """Count a row that is in both runs."""
         before, after = sides
         passed = (after.status is Status.PASS) - (before.status is Status.PASS)
         judged = before.judged, after.judged
@@ -130,7 +130,7 @@ class ColumnChange:
             self.pairs.add_metric(test, name, (is_ - was) * weight, weight)
 
     def json(self) -> dict[str, Any]:
-        """Ready for `json.dumps`."""
+        """Return JSON data."""
         return {
             "task": self.task,
             "before": self.before.json(),
@@ -141,13 +141,13 @@ class ColumnChange:
 
 @attrs.define
 class KeptMetrics:
-    """Metrics of many rows, by their numbers: 16 bytes for each."""
+    """The metrics of many rows, by row number, in 16 bytes each."""
 
     _values: dict[str, "array[float]"] = attrs.field(factory=dict, repr=False)
-    """Of each metric, values and weights in turn; a weight of 0 stands for nothing."""
+    """Values and weights of each metric in turn; a weight of 0 marks a missing value."""
 
     def add(self, row: int, metrics: Mapping[str, tuple[float, float]]) -> None:
-        """Keep those of a row; rows come in order."""
+        """Store the metrics of a row; rows are added in order."""
         for name, pair in metrics.items():
             if (kept := self._values.get(name)) is None:
                 kept = self._values[name] = array("d")
@@ -155,7 +155,7 @@ class KeptMetrics:
             kept.extend(pair)
 
     def of(self, row: int) -> Mapping[str, tuple[float, float]]:
-        """Those of a row."""
+        """Return the metrics of a row."""
         return dict(self._found(row))
 
     def _found(self, row: int) -> Iterator[tuple[str, tuple[float, float]]]:
@@ -164,47 +164,47 @@ class KeptMetrics:
                 yield name, (kept[2 * row], kept[2 * row + 1])
 
 
-# Whether one run is better or worse than another one beyond chance: the numbers of all columns.
+# Whether one run is better or worse than another beyond chance, for all columns.
 #
-# Two questions are asked of each column: whether other rows pass, and whether scores are others. They
-# decide, and their p-values are adjusted for their number by Holm's method, so that the chance to call two
-# equal runs different stays that of one question however many columns there are. Where the scores of a
-# column say the same as whether its rows passed, that is one question. Metrics are shown with the same care,
-# among themselves, and decide nothing.
+# Two hypotheses are tested for each column: that other rows pass, and that scores differ. These tests
+# decide. Their p-values are adjusted for their number by Holm's method, so that the chance to call two
+# equal runs different does not grow with the number of columns. If the scores of a column only repeat
+# whether its rows passed, there is one test. The p-values of metrics are adjusted among themselves, and
+# metrics decide nothing.
 #
-# An error has not passed; it has no score, and a pair with one has no difference of scores. Rows that never
-# came to an end are no pairs.
+# An error counts as not passed; it has no score, so a pair with one has no difference of scores. Rows that
+# did not end form no pairs.
 
 
 @attrs.frozen(kw_only=True)
 class ColumnFindings:
-    """What was found of one column."""
+    """The findings about one column."""
 
     passed: Finding
     scored: Finding
     metrics: Mapping[str, Finding]
-    """By name."""
+    """The findings about metrics, by name."""
     is_score_pass: bool
-    """Whether the scores of all pairs say the same as whether they passed."""
+    """Whether the scores of all pairs only repeat whether the rows passed."""
 
     @property
     def deciding(self) -> Sequence[Finding]:
-        """Those that say whether the column is better or worse."""
+        """The findings that decide whether the column is better or worse."""
         return (self.passed,) if self.is_score_pass else (self.passed, self.scored)
 
     @property
     def pairs(self) -> int:
-        """Rows that both runs have."""
+        """Rows that are in both runs."""
         return 0 if self.passed.difference is None else self.passed.difference.n
 
     def named(self) -> Iterator[tuple[str, Finding]]:
-        """All of them with what they are of."""
+        """All findings with their names."""
         yield "pass rate", self.passed
         yield "score", self.scored
         yield from self.metrics.items()
 
     def told(self) -> Iterator[tuple[str, Finding]]:
-        """Those of them that say something, for people: no score that is the pass rate."""
+        """The findings to show: a score that equals the pass rate is left out."""
         is_same = self.is_score_pass and all(
             _mean(one) == _mean(other)
             for one, other in (
@@ -217,7 +217,7 @@ class ColumnFindings:
                 yield name, found
 
     def json(self) -> dict[str, Any]:
-        """Ready for `json.dumps`."""
+        """Return JSON data."""
         return {
             "passRate": self.passed.json(),
             "score": self.scored.json(),
@@ -227,31 +227,31 @@ class ColumnFindings:
 
 @attrs.frozen
 class Findings:
-    """What was found of two runs."""
+    """The findings about two runs."""
 
     columns: Sequence[ColumnFindings]
-    """In the order of the columns."""
+    """The findings in the order of the columns."""
     bootstrap: Bootstrap | None = None
-    """How intervals of scores and metrics were drawn, if they were."""
+    """The bootstrap of the intervals of scores and metrics; None if none was used."""
 
     @property
     def pairs(self) -> int:
-        """Rows that both runs have."""
+        """Rows that are in both runs."""
         return sum(column.pairs for column in self.columns)
 
     @property
     def is_worse(self) -> bool:
-        """Whether some column is worse beyond chance."""
+        """Whether a column is worse beyond chance."""
         return "worse" in self._answers()
 
     @property
     def is_better(self) -> bool:
-        """Whether some column is better beyond chance."""
+        """Whether a column is better beyond chance."""
         return "better" in self._answers()
 
     @property
     def is_known(self) -> bool:
-        """Whether anything can be said: not if there is no pair, or each column is one cluster."""
+        """Whether the runs can be compared: not without any pair, or if each column is one cluster."""
         return any(answer is not None for answer in self._answers())
 
     def _answers(self) -> set[str | None]:
@@ -267,12 +267,12 @@ def findings_of(
     confidence: float = CONFIDENCE,
     bootstrap: Bootstrap | None = None,
 ) -> Findings:
-    """What is found of the columns of two runs, all of whose rows were read.
+    """Return the findings about two runs whose rows were all read.
 
     Args:
-        columns: What became of each.
-        confidence: Of intervals, and of what is called better or worse.
-        bootstrap: How intervals of scores and metrics are drawn; None takes Student's. It decides nothing.
+        columns: The changes of each column.
+        confidence: The confidence of intervals, and of calling a column better or worse.
+        bootstrap: The bootstrap of intervals of scores and metrics; None uses Student's t. Decides nothing.
     """
     raw = [_column(column, confidence, bootstrap) for column in columns]
     asked = [found for column in raw for found in column.deciding]
@@ -289,7 +289,7 @@ def _with(
     column: ColumnFindings, decided: Iterator[Finding], measured: Iterator[Finding]
 ) -> ColumnFindings:
     passed = next(decided)
-    if column.is_score_pass:  # one question, and one answer
+    if column.is_score_pass:  # one test and one answer
         own = column.scored
         scored = attrs.evolve(own, p_value=passed.p_value, adjusted=passed.adjusted)
     else:

@@ -1,4 +1,4 @@
-"""The history of one job: its waits and requests, out of the events of its run."""
+"""The history of one job: its waits and requests, from the events of its run."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -26,7 +26,9 @@ from trioeval.kernel import (
     Throttled,
     TimedOut,
     Waiting,
+    Why,
 )
+from trioeval.report.counts import counted
 
 _Moment: TypeAlias = tuple[float, str]
 
@@ -45,14 +47,14 @@ class History:
 
 
 def explain(events: Iterable[Event], index: int) -> History:
-    """Tell the history of a job.
+    """Return the history of a job.
 
     Args:
         events: All events of one run, as its observer got them.
-        index: Of the job.
+        index: The job.
 
     Returns:
-        Its history; without moments if the events do not speak of it.
+        The history; without moments if no event is about the job.
 
     Example:
         >>> print(explain([Admitted(0.0, 7, "a"), CallStarted(0.0, 7, "a")], 7))
@@ -61,12 +63,12 @@ def explain(events: Iterable[Event], index: int) -> History:
              0.000  a request on lane a starts
     """
     moments: list[_Moment] = []
-    # What the next job of each lane waited for: it is known only later which job that was.
+    # The waits before admission of each lane: only the admission tells which job they belong to.
     ahead: dict[str | None, list[_Moment]] = {}
     for event in events:
         match event:
             case Waiting(at, lane, why, until, index=None):
-                ahead.setdefault(lane, []).append((at, _waits(lane, why.value, until)))
+                ahead.setdefault(lane, []).append((at, _waits(lane, why, until)))
             case Admitted(at, found, lane):
                 waited = ahead.pop(lane, [])
                 if found == index:
@@ -79,14 +81,14 @@ def explain(events: Iterable[Event], index: int) -> History:
 
 
 def _say(event: Event, index: int) -> str | None:
-    """What an event says of a job that is started or will never be; None if it says nothing."""
+    """Describe an event of a job that is started or will never be; None if the event has no description."""
     match event:
         case Waiting(_, lane, why, until, found, shortage) if found == index:
-            return _waits(lane, why.value, until) + _lacks(shortage)
+            return _waits(lane, why, until) + _lacks(shortage)
         case Reserving(_, found, lane) if found == index:
-            return f"asks for a permit of lane {lane}"
+            return f"requests a permit of lane {lane}"
         case Noted(_, found, what) if found == index:
-            return f"says: {what}"
+            return f"note: {what}"
         case CallStarted(_, found, lane) if found == index:
             return f"a request on lane {lane} starts"
         case CallEnded(_, found, lane, error) if found == index:
@@ -94,16 +96,16 @@ def _say(event: Event, index: int) -> str | None:
         case Throttled(_, found, lane, retry_after, blocked_until) if found == index:
             return _refused(lane, retry_after, blocked_until)
         case Salvaged(_, indices) if index in indices:
-            return "is run once more"
+            return "runs in a final retry round"
         case Finished(_, outcome) if outcome.index == index:
             return _ending(outcome)
         case _:
             return None
 
 
-def _waits(lane: str | None, why: str, until: float | None) -> str:
+def _waits(lane: str | None, why: Why, until: float | None) -> str:
     end = "" if until is None else f", until {until:.3f}"
-    return f"waits for {_named(lane)}: {why}{end}"
+    return f"waits for {_named(lane)}: {why.value.replace('_', ' ')}{end}"
 
 
 def _named(lane: str | None) -> str:
@@ -111,23 +113,23 @@ def _named(lane: str | None) -> str:
 
 
 def _lacks(shortage: Shortage | None) -> str:
-    """What it is that a permit waits for."""
+    """Describe the shortage that a permit waits for."""
     if shortage is None:
         return ""
     keys = ", ".join(shortage.keys)
     said = {
         "rate_limit": keys,
         "limit_decreasing": f"{keys} becomes smaller",
-        "limiter_error": "whoever keeps the limits does not answer",
+        "limiter_error": "the limit server does not respond",
     }[shortage.kind]
     told = f" ({said})" if said else ""
     return f"{told}: {shortage.message}" if shortage.message else told
 
 
 def _refused(lane: str, retry_after: float | None, blocked_until: float) -> str:
-    asked = "" if retry_after is None else f", to be asked again after {retry_after:g} s"
+    asked = "" if retry_after is None else f", retry after {retry_after:g} s"
     blocked = "" if blocked_until == -math.inf else f"; blocked until {blocked_until:.3f}"
-    return f"lane {lane} refuses it as one too many{asked}{blocked}"
+    return f"lane {lane} refuses the call (rate limit){asked}{blocked}"
 
 
 def _ending(outcome: Outcome[object]) -> str:
@@ -135,18 +137,18 @@ def _ending(outcome: Outcome[object]) -> str:
         case Done():
             return f"is done: {_work(outcome)}"
         case Failed():
-            return f"has failed with {outcome.error!r}: {_work(outcome)}"
+            return f"failed with {outcome.error!r}: {_work(outcome)}"
         case TimedOut():
-            return f"has timed out after {outcome.timeout:g} s of work: {_work(outcome)}"
+            return f"timed out after {outcome.timeout:g} s of work: {_work(outcome)}"
         case Interrupted():
-            return f"is interrupted ({outcome.cut.value}): {_work(outcome)}"
+            return f"was interrupted ({outcome.cut.value}): {_work(outcome)}"
         case Blocked():
             return f"is blocked by job {outcome.by}"
         case NotRun():
             more = "" if outcome.reason is None else f": {outcome.reason}"
-            return f"is not run ({outcome.cut.value}){more}"
+            return f"was not run ({outcome.cut.value}){more}"
 
 
 def _work(outcome: Started[object]) -> str:
     worked = outcome.finished_at - outcome.started_at - outcome.waited
-    return f"{outcome.calls} requests, {worked:.3f} s of work, {outcome.waited:.3f} s of waits"
+    return f"{counted(outcome.calls, 'request')}, {worked:.3f} s of work, {outcome.waited:.3f} s of waits"

@@ -1,7 +1,7 @@
-"""All that is known of one row, for a terminal.
+"""All facts about one row, for a terminal.
 
-What was asked and answered, why it is judged as it is, what its calls were and what it waited for.
-Everything foreign is harmless text, however it came in; what is very long is cut.
+The prompt and the reply, the verdict and its reasons, the calls and the waits. Foreign text is inert, and
+very long text is cut.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,15 +14,16 @@ from rich.table import Table
 from rich.text import Text
 
 from trioeval.inert import inert, inert_lines
+from trioeval.report.counts import counted, money
 from trioeval.report.formats.json import indented
 from trioeval.report.records import RowRecord, agent_lines, event_text
 from trioeval.report.stored import StoredCall
-from trioeval.report.tables import STATUS_STYLES
+from trioeval.report.tables import STATUS_STYLES, label_style
 from trioeval.run import Status
 from trioeval.text import score_text
 
 _LONG = 20_000  # characters of a prompt or a reply
-_NAME = 120  # of a name or a reason on one line
+_NAME = 120  # characters of a name, or of a reason on one line
 
 WAITS_FOR: Mapping[str, str] = {
     "gate": "for a row that had to run alone",
@@ -36,27 +37,27 @@ WAITS_FOR: Mapping[str, str] = {
     "slot": "for a free slot of the lane",
     "budget": "for what calls in flight had reserved of the budget",
     "cap": "for a free slot among those of all lanes",
-    "quota": "for a limit that others share",
+    "shared_limit": "for a limit that others share",
     "backoff": "before a call that failed was made again",
 }
-"""What a row waited for: of each `Why`."""
+"""The words for each `WaitReason` of a row."""
 
 
 def row_view(
     record: RowRecord, calls: Sequence[StoredCall] = (), near: Path | None = None
 ) -> RenderableType:
-    """A row as a terminal shows it.
+    """Return a row for a terminal.
 
     Args:
-        record: With nothing left out.
-        calls: Those that were made for it, in their order.
-        near: The folder from which paths are shown that lie in there.
+        record: The record with all of its parts.
+        calls: The calls of the row, in order.
+        near: The folder to which paths are relative if they are inside.
     """
     return Group(*_sections(record, calls, near))
 
 
 def calls_view(calls: Sequence[StoredCall]) -> RenderableType:
-    """Calls that were made for something else than a row: what was asked and answered, and what it took."""
+    """Return calls that were not made for a row: prompts, replies, and their cost."""
     parts: list[RenderableType] = []
     for number, call in enumerate(calls, 1):
         parts += _block(f"call {number}: {inert(call.provider, _NAME)} was asked", call.prompt)
@@ -68,7 +69,12 @@ def calls_view(calls: Sequence[StoredCall]) -> RenderableType:
 def _sections(
     record: RowRecord, calls: Sequence[StoredCall], near: Path | None
 ) -> Iterator[RenderableType]:
+    # Most who look at a row ask why it failed: status and reason come first.
     yield _heading(record)
+    if not record.status.has_verdict:
+        yield from _block("error", record.error)
+        yield from _block("what the provider sent", record.own.get("bodyExcerpt"))
+    yield from _verdict(record)
     if record.vars:
         yield from _block("variables", indented(record.vars))
     yield from _block("prompt", record.prompt)
@@ -77,12 +83,8 @@ def _sections(
         yield from _block(f"reply ({facts})" if facts else "reply", _shown(record.output))
         if "raw" in record.response:
             yield from _block("reply before transforms", _shown(record.response["raw"]))
-    if not record.status.has_verdict:
-        yield from _block("error", record.error)
-        yield from _block("what the provider sent", record.own.get("bodyExcerpt"))
     yield from _question(record)
     yield from _agent(record, near)
-    yield from _verdict(record)
     for call in calls:
         if call.role == "grader":
             yield from _block(f"{inert(call.provider, _NAME)} was asked to judge", call.prompt)
@@ -96,18 +98,17 @@ def _sections(
 
 def _heading(record: RowRecord) -> Text:
     task = "" if record.task is None else f"task {inert(record.task, _NAME)}, "
-    text = Text(f"{task}test {record.test_idx}, column {record.prompt_idx}: ")
-    text.append(inert(record.name, _NAME) + "\n")
+    text = Text(f"{task}row {record.number} ({inert(record.name, _NAME)})\n")
     text.append(f"{inert(record.provider, _NAME)} | ", style="dim")
     text.append(inert(record.prompt_label, _NAME) + "\n", style="dim")
-    text.append(record.status.label, style=STATUS_STYLES[record.status])
+    text.append(record.label, style=label_style(record.label, record.status))
     facts = [f"score {score_text(record.score)}"] if record.verdict else []
     facts.append(record.ending)
     facts += [] if record.latency_ms is None else [f"{record.latency_ms:.0f} ms"]
     facts += ["from the cache"] if record.is_from_cache else []
-    facts += [f"{record.tokens} tokens"] if record.tokens else []
-    facts += [f"{record.cost:.6f} US dollars"] if record.cost else []
-    facts.append(f"{record.attempts} calls" if record.attempts != 1 else "1 call")
+    facts += [counted(record.tokens, "token")] if record.tokens else []
+    facts += [money(record.cost)] if record.cost else []
+    facts.append(counted(record.attempts, "call"))
     return text.append(", ".join(["", *facts])[1:])
 
 
@@ -136,7 +137,7 @@ def _verdict(record: RowRecord) -> Iterator[RenderableType]:
 
 
 def _question(record: RowRecord) -> Iterator[RenderableType]:
-    """The result of a question, and its events."""
+    """Yield the result of a question, and its events."""
     found = record.question
     if not found:
         return
@@ -154,7 +155,7 @@ def _question(record: RowRecord) -> Iterator[RenderableType]:
 
 
 def _agent(record: RowRecord, near: Path | None) -> Iterator[RenderableType]:
-    """The attempts of an agent."""
+    """Yield the attempts of an agent."""
     if record.agent is not None:
         first, *others = agent_lines(record.agent, near)
         yield _title(f"agent: {first}")
@@ -164,7 +165,7 @@ def _agent(record: RowRecord, near: Path | None) -> Iterator[RenderableType]:
 
 def _calls(calls: Sequence[StoredCall]) -> Table:
     table = Table(box=SIMPLE, pad_edge=False)
-    for name in ("#", "execution", "asked", "as", "ms", "tokens", "US dollars", "ended"):
+    for name in ("#", "execution", "asked", "as", "ms", "tokens", "cost", "ended"):
         table.add_column(name, overflow="fold")
     for number, call in enumerate(calls, 1):
         table.add_row(
@@ -174,21 +175,21 @@ def _calls(calls: Sequence[StoredCall]) -> Table:
             inert(_role(call), _NAME),
             "" if call.latency_ms is None else f"{call.latency_ms:.0f}",
             "" if call.tokens is None else str(call.tokens),
-            "" if call.cost is None else f"{call.cost:.6f}",
+            "" if call.cost is None else money(call.cost),
             Text(_ended(call)),
         )
     return table
 
 
 def _attempt(call: StoredCall) -> Mapping[str, Any] | None:
-    """What an entry says that stands for a whole attempt of an agent; None of a single call."""
+    """Return the facts of a whole attempt of an agent; None if the entry is a single call."""
     metadata = None if call.reply is None else call.reply.get("metadata")
     found = metadata.get("attempt") if isinstance(metadata, Mapping) else None
     return found if call.role == "attempt" and isinstance(found, Mapping) else None
 
 
 def _role(call: StoredCall) -> str:
-    """What somebody was asked as: a model that is an agent is asked several times in one attempt."""
+    """Return the role of a call: the calls of a model that is an agent belong to its attempts."""
     return "agent" if call.role == "attempt" and _attempt(call) is None else call.role
 
 

@@ -1,4 +1,4 @@
-"""What is told of a run at its end beside its tables: what failed and why, how fast it was, its waits."""
+"""The summary of a run besides its tables: failures with their reasons, rates, and waits."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
@@ -9,15 +9,16 @@ from rich.table import Table
 from rich.text import Text
 
 from trioeval.inert import inert
-from trioeval.report.activity import WAIT_WORDS, lane_names, longest_waits
+from trioeval.report.activity import WAIT_WORDS, labels_of, lane_names, longest_waits
+from trioeval.report.counts import RowNumbers, counted
 from trioeval.report.head import HeadColumn
-from trioeval.report.tables import STATUS_STYLES, Failure, Failures, headings
+from trioeval.report.tables import STATUS_STYLES, FailureGroup, Failures, headings
 from trioeval.report.text import cut_middle
 from trioeval.report.totals import Totals
 
-_WAITS = 3  # that are told
-_LEAST_SHARE = 0.05  # of the time that a run took, of a wait that is told
-_SHORT = 1.0  # seconds of a run of which no rate says anything
+_WAITS = 3  # waits that are shown
+_LEAST_SHARE = 0.05  # of the duration of the run; shorter waits are not shown
+_SHORT = 1.0  # seconds of a run that is too short for rates
 _PROVIDER = 40  # characters
 _LANE = 50
 
@@ -27,7 +28,7 @@ def failures_view(
     failures: Failures,
     command: Callable[[int], str | None] = lambda _index: None,
 ) -> RenderableType | None:
-    """The first rows that did not pass, each with its reason; None where there are none."""
+    """The rows that did not pass and their reasons, rows with the same error on one line; None if none."""
     if not failures.count:
         return None
     names = [*headings(columns, _PROVIDER)]
@@ -36,35 +37,42 @@ def failures_view(
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     table.add_row("row")
-    for failure in failures.first:
-        told = Text(failure.status.name, style=STATUS_STYLES[failure.status])
-        of = f"{failure.name} | {names[failure.prompt_idx]}" if len(names) > 1 else failure.name
-        table.add_row(str(failure.index), told, Text(f"{of}: {_why(failure)}"))
-    rest = failures.count - len(failures.first)
-    count = "1 row" if failures.count == 1 else f"{failures.count} rows"
-    parts: list[RenderableType] = [Text(f"{count} did not pass", style="bold"), table]
-    parts += [Text(f"… and {rest} more")] if rest else []
-    if (shows := command(failures.first[0].index)) is not None:
+    for group in failures.groups:
+        status = Text(group.status.name, style=STATUS_STYLES[group.status])
+        table.add_row(str(group.rows), status, Text(f"{_rows_of(group, names)}: {_why(group)}"))
+    rest = failures.count - failures.grouped
+    parts: list[RenderableType] = [
+        Text(f"{counted(failures.count, 'row')} did not pass", style="bold"),
+        table,
+    ]
+    parts += [Text(f"… and {counted(rest, 'more row', 'more rows')}")] if rest else []
+    if (shows := command(failures.groups[0].index)) is not None:
         parts.append(Text(f"one row in full: {inert(shows)}", overflow="fold"))
     return Group(*parts, Text())
 
 
-def _why(failure: Failure) -> str:
+def _rows_of(group: FailureGroup, names: Sequence[str]) -> str:
+    if group.rows.count > 1:
+        return f"{counted(group.rows.count, 'row')} of {group.provider}"
+    return f"{group.name} | {names[group.prompt_idx]}" if len(names) > 1 else group.name
+
+
+def _why(failure: FailureGroup) -> str:
     return failure.reason + ("" if failure.expected is None else f"; expected: {failure.expected}")
 
 
 @attrs.frozen(kw_only=True)
 class Took:
-    """What a run took, all of its executions together."""
+    """The duration and the usage of a run, all of its executions together."""
 
     seconds: float
     rows: int
-    """Those that were run to their end."""
+    """Rows that ended."""
     tokens: int
     activity: Sequence[Mapping[str, Any]]
-    """What lanes did in each execution, as `Activity.json` told it."""
+    """The results of `Activity.json`, one for each execution."""
     hidden: Collection[str] = ()
-    """Lanes on which nobody is asked, by name."""
+    """Lanes without providers, by name."""
 
     @classmethod
     def of(
@@ -74,13 +82,13 @@ class Took:
         activity: Sequence[Mapping[str, Any]],
         hidden: Collection[str] = (),
     ) -> "Took":
-        """That of a run.
+        """Return the usage of a run.
 
         Args:
-            seconds: All of its executions.
-            totals: Of its tasks.
-            activity: As above.
-            hidden: As above.
+            seconds: The duration of all executions.
+            totals: The totals of its tasks.
+            activity: The results of `Activity.json`, one for each execution.
+            hidden: Lanes without providers, by name.
         """
         ran = [one for one in totals if one.rows]
         return cls(
@@ -93,7 +101,7 @@ class Took:
 
 
 def took_lines(took: Took) -> Iterator[str]:
-    r"""How many rows and tokens a second, and what lanes waited for; nothing of a run of an instant.
+    r"""Yield rows and tokens per second, and the longest waits of lanes; nothing for a very short run.
 
     Example:
         >>> lanes = {"openai": {"waits": {"tokens": 31.0, "slot": 2.0}}}
@@ -111,7 +119,8 @@ def took_lines(took: Took) -> Iterator[str]:
         yield f"{', '.join(rates)} over {whole} s"
     waits = (wait for wait in longest_waits(took.activity) if wait.lane not in took.hidden)
     keys = (key for execution in took.activity for key in execution["lanes"])
-    names = lane_names(key for key in keys if key not in took.hidden)
+    shown = (key for key in keys if key not in took.hidden)
+    names = lane_names(shown, labels_of(took.activity))
     for _, wait in zip(range(_WAITS), waits, strict=False):
         if wait.seconds >= _LEAST_SHARE * took.seconds:
             seconds = _number(min(wait.seconds, took.seconds))
@@ -119,24 +128,43 @@ def took_lines(took: Took) -> Iterator[str]:
             yield f"waited {seconds} s of {whole} s: {name} {WAIT_WORDS[wait.why]}"
 
 
-def unfinished_line(totals: Sequence[Totals], missing: int = 0) -> str | None:
-    """How many rows of a run were not run to their end; None if all were.
+def not_run_line(
+    rows: RowNumbers, task: str | None = None, resume: str | None = None
+) -> str | None:
+    """Return the line about rows that were not run, with the command that runs them; None without such rows.
 
     Args:
-        totals: Of its tasks.
-        missing: Rows of which nothing is known.
+        rows: The numbers of the rows.
+        task: The id of the task; None if the suite has only one.
+        resume: The command; None leaves it out.
+
+    Example:
+        >>> numbers = RowNumbers()
+        >>> numbers.add_range(range(3, 50))
+        >>> not_run_line(numbers, resume="trioeval resume eval-1")
+        '47 rows not run: 3–49; continue with trioeval resume eval-1'
     """
-    left = missing + sum(one.outcome("not_run", "interrupted") for one in totals)
-    if not left:
+    if not rows.count:
         return None
-    rows = missing + sum(one.rows for one in totals)
-    ended = sum(one.ended for one in totals)
-    rates = f"; rates are of the {ended} that were" if ended else ""
-    return f"not finished: {left} of {rows} rows are still to be run{rates}"
+    of = "" if task is None else f"task {inert(task, _LANE)}: "
+    command = "" if resume is None else f"; continue with {resume}"
+    return f"{of}{counted(rows.count, 'row')} not run: {rows}{command}"
+
+
+NO_ASSERTIONS = (
+    "no row was graded, as no test has an assertion: add assert to tests or to defaultTest"
+)
+"""The hint for a suite without assertions."""
+
+
+def not_graded_line(totals: Sequence[Totals]) -> str | None:
+    """Return the hint for a run without any graded row; None if a row was graded, or if none ended."""
+    not_graded = sum(one.not_graded for one in totals)
+    return NO_ASSERTIONS if not_graded and not sum(one.rated for one in totals) else None
 
 
 def _number(found: float) -> str:
-    """With two or three digits that matter, and never as a power of ten.
+    """Return a number with two or three significant digits, never with an exponent.
 
     Example:
         >>> [_number(found) for found in (0.0312, 0.25, 31.04, 44, 12345.6)]

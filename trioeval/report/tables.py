@@ -1,10 +1,10 @@
-"""Results as tables for a terminal: the first rows of a run, and one line a column of all of it.
+"""Results as tables for a terminal: the first rows of a run, and one line for each column.
 
-How they are laid out depends on how wide the terminal is: what does not fit beside the rest stands below it,
-or is counted. Nothing is squeezed until it cannot be read.
+The layout depends on the width of the terminal: columns that do not fit follow below, or are counted.
 """
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 
 import attrs
@@ -16,119 +16,154 @@ from rich.text import Text
 
 from trioeval.grading import output_text
 from trioeval.inert import inert
+from trioeval.report.counts import RowNumbers, counted, money
 from trioeval.report.formats.json import shallow
 from trioeval.report.head import HeadColumn
-from trioeval.report.records import PartRecord, RowRecord
+from trioeval.report.records import NOT_GRADED, PartRecord, RowRecord
 from trioeval.report.statistics import Estimate
 from trioeval.report.text import Figure, packed
 from trioeval.report.totals import ColumnTotals, Totals, nearest_rank, percent
 from trioeval.run import Status
 
-# The first rows that did not pass, with the reason of each, as far as a terminal shows them.
+# The rows that did not pass. Rows that ended with the same error are one group: a provider that refuses every
+# call would otherwise fill the list with one message.
 
 
 _FAILURES_NAME = 60  # characters of the name of a test
-_REASON = 300  # of a reason
-_EXPECTED = 120  # of what was expected
-_TELLING = 20  # of the beginning of a value, by which it is known again
+_REASON = 300  # characters of a reason
+_EXPECTED = 120  # characters of an expected value
+_TELLING = (
+    20  # characters of the beginning of a value, by which a reason that quotes it is recognized
+)
+UNFINISHED = frozenset({"not_run", "interrupted"})
+"""The outcomes of rows that `trioeval resume` runs."""
 
 
-@attrs.frozen(kw_only=True)
-class Failure:
-    """A row that failed, or ended as an error. Its texts are harmless, and cut."""
+_OWN_NUMBER = re.compile(r"\b(took|after) [\d.]+ (ms|s)\b")
+"""A measured time, which differs in errors that are otherwise the same."""
 
-    index: int
-    prompt_idx: int
+
+@attrs.define(kw_only=True)
+class FailureGroup:
+    """Rows that failed alike: one row with failed assertions, or all rows with one error of a provider."""
+
     status: Status
     name: str
+    """The name of the first row."""
+    prompt_idx: int
+    """The column of the first row."""
+    provider: str
     reason: str
     expected: str | None
-    """What an assertion says was to be there; None where the reason says it, or none does."""
+    """The expected value of the assertion; None if the reason states it, or if there is none."""
+    index: int
+    """The number of the first row."""
+    rows: RowNumbers = attrs.field(factory=RowNumbers)
 
 
 @attrs.define
 class Failures:
-    """Takes rows in index order, and keeps the first of those that did not pass."""
+    """The rows of a task that did not pass, in groups, and the rows that were not run."""
 
     most: int
-    """Rows that are kept, ≥ 1."""
+    """The most groups, ≥ 1."""
     count: int = 0
-    """All that failed or ended as errors."""
-    left: int = 0
-    """Rows that have no verdict because they were not run to their end."""
-    first: list[Failure] = attrs.field(factory=list)
+    """Rows that failed or ended in an error."""
+    grouped: int = 0
+    """The number of rows in the groups."""
+    not_run: RowNumbers = attrs.field(factory=RowNumbers)
+    """Rows that `trioeval resume` would run."""
+    _groups: dict[tuple[object, ...], FailureGroup] = attrs.field(factory=dict)
+
+    @property
+    def groups(self) -> Sequence[FailureGroup]:
+        """The groups, in the order of their first rows."""
+        return [*self._groups.values()]
 
     def add(self, index: int, record: RowRecord) -> None:
-        """Take note of the row with an index of its task."""
+        """Count a row, and add it to its group if that exists or if there is room for a new one."""
         if record.status is Status.PASS:
             return
         if record.status is Status.NOT_RUN:
-            self.left += 1
+            if record.outcome in UNFINISHED:
+                self.not_run.add(index)
             return
         self.count += 1
-        if len(self.first) == self.most:
-            return
-        reason = str(record.reason or record.error or "it says no reason")
-        self.first.append(
-            Failure(
-                index=index,
-                prompt_idx=record.prompt_idx,
+        reason = str(record.reason or record.error or "no reason given")
+        key: tuple[object, ...] = (index,)
+        if record.status is Status.ERROR:
+            key = record.provider, _OWN_NUMBER.sub("", reason)
+        group = self._groups.get(key)
+        if group is None:
+            if len(self._groups) == self.most:
+                return
+            group = self._groups[key] = FailureGroup(
                 status=record.status,
                 name=inert(record.name, _FAILURES_NAME),
+                prompt_idx=record.prompt_idx,
+                provider=inert(record.provider, _FAILURES_NAME),
                 reason=inert(reason, _REASON),
                 expected=None if record.verdict is None else _expected(record.parts, reason),
+                index=index,
             )
-        )
+        group.rows.add(index)
+        self.grouped += 1
 
 
 def _expected(parts: Sequence[PartRecord], reason: str) -> str | None:
-    """What the first assertion that does not hold says, if the reason does not."""
+    """Return the expected value of the first failed assertion, unless the reason has it."""
     failed = next((part for part in parts if not part.passed), None)
     if failed is None or "value" not in failed.said:
         return None
     value = shallow(failed.said["value"])
-    # Reasons quote, and cut: the beginning tells whether this one does.
+    # Reasons quote values and may be cut: compare the beginning.
     quoted = json.dumps(value, ensure_ascii=False, default=str)[:_TELLING]
     return None if quoted in reason else inert(f"{failed.type} {output_text(value)}", _EXPECTED)
 
 
-# The first rows of a run, as far as a table shows them.
+# The first rows of a run for a table.
 
 
 @attrs.frozen
 class Cell:
-    """How one row ended."""
+    """The result of one row."""
 
     status: Status
     text: str
-    """What was answered, or why there is no verdict: harmless, and cut."""
+    """The output, or the error: inert, and cut."""
+    label: str
 
 
 @attrs.define
 class FirstRows:
-    """Takes rows in index order, and keeps of the first tests what is shown of them."""
+    """The first tests of a run; rows are added in index order."""
 
     width: int
-    """Characters of an answer that are shown, ≥ 8."""
+    """The most characters of an output, ≥ 8."""
     tests: int
-    """Tests that are shown, ≥ 1."""
+    """The most tests, ≥ 1."""
     hidden: int = 0
-    """Rows that came after those."""
+    """Rows of further tests."""
+    numbers: dict[int, RowNumbers] = attrs.field(factory=dict)
+    """The numbers of the rows of each test, by its `test_idx`."""
     names: dict[int, str] = attrs.field(factory=dict)
-    """Of each test, by its `test_idx`."""
+    """The name of each test, by its `test_idx`."""
     cells: dict[tuple[int, int], Cell] = attrs.field(factory=dict)
-    """By `test_idx` and `prompt_idx`."""
+    """The results by `test_idx` and `prompt_idx`."""
 
     def add(self, record: RowRecord) -> None:
-        """Take note of a row."""
+        """Add a row if it belongs to one of the first tests. Rows that were not run are left out."""
+        if record.outcome in UNFINISHED:
+            return
         test_idx = record.test_idx
         if test_idx not in self.names:
             if len(self.names) == self.tests:
                 self.hidden += 1
                 return
             self.names[test_idx] = inert(record.name, self.width)
+        self.numbers.setdefault(test_idx, RowNumbers()).add(record.number)
         text = inert(shallow(record.shown), self.width)
-        self.cells[test_idx, record.prompt_idx] = Cell(record.status, text)
+        self.cells[test_idx, record.prompt_idx] = Cell(record.status, text, record.label)
 
 
 STATUS_STYLES = {
@@ -137,22 +172,29 @@ STATUS_STYLES = {
     Status.ERROR: "bold yellow",
     Status.NOT_RUN: "dim",
 }
-"""How a verdict looks."""
+"""The style of each status."""
+_NOT_GRADED_STYLE = "cyan"
+
+
+def label_style(label: str, status: Status) -> str:
+    """Return the style of the label of a row."""
+    return _NOT_GRADED_STYLE if label == NOT_GRADED else STATUS_STYLES[status]
+
 
 _BETWEEN, _EDGES = 3, 2  # characters between two columns, and around all of them
-_LEAST_CELL = 9  # characters that a cell of a row needs
-_LEAST_TEST = 10  # of the name of a test
-_LEAST_NAME = 16  # of a provider
-_TABLES = 2  # for as many numbers as there are
-_NAME = 60  # of a provider, at most
-_EXACT = 0.1  # width of an interval below which whole percents say too little
-_ALMOST = 1e-9  # between scores that are the same
+_LEAST_CELL = 9  # characters of the narrowest cell
+_LEAST_TEST = 10  # characters of the narrowest name of a test
+_LEAST_NAME = 16  # characters of the narrowest name of a provider
+_TABLES = 2  # tables before the layout changes to lines
+_NAME = 60  # characters of the longest name of a provider
+_EXACT = 0.1  # width of an interval below which whole percents are too coarse
+_ALMOST = 1e-9  # difference of scores that count as equal
 
 
 def rows_table(columns: Sequence[HeadColumn], rows: FirstRows) -> RenderableType:
-    """One line a test, one column a provider and prompt: the verdict and what was answered.
+    """Return a table with a line for each test and a column for each provider and prompt.
 
-    Columns that find no room are counted below.
+    Columns that do not fit are counted below.
     """
     return _RowsTable(columns, rows)
 
@@ -163,7 +205,8 @@ class _RowsTable:
     rows: FirstRows
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        first = max(len("test"), len(str(max(self.rows.names, default=0)))) + _BETWEEN
+        numbers = (len(str(numbers)) for numbers in self.rows.numbers.values())
+        first = max(len("row"), *numbers, 0) + _BETWEEN
         names = max(map(cell_len, self.rows.names.values()), default=0)
         room = options.max_width - _EDGES - first - min(names, _LEAST_TEST)
         fit = max(1, room // (_LEAST_CELL + _BETWEEN))
@@ -177,7 +220,7 @@ class _RowsTable:
     def _table(self, shown: int) -> Table:
         rows = self.rows
         table = Table(box=SIMPLE, pad_edge=False)
-        table.add_column("test", justify="right", style="dim", no_wrap=True)
+        table.add_column("row", justify="right", style="dim", no_wrap=True)
         table.add_column("name", overflow="fold")
         for prompt_idx, heading in enumerate(headings(self.columns[:shown], rows.width)):
             cells = (self._cell(test_idx, prompt_idx) for test_idx in rows.names)
@@ -186,21 +229,21 @@ class _RowsTable:
             table.add_column(Text(heading), overflow="fold", min_width=least)
         for test_idx, name in rows.names.items():
             found = (self._cell(test_idx, prompt_idx) for prompt_idx in range(shown))
-            table.add_row(str(test_idx), Text(name), *found)
+            table.add_row(str(rows.numbers[test_idx]), Text(name), *found)
         return table
 
     def _cell(self, test_idx: int, prompt_idx: int) -> Text:
         cell = self.rows.cells.get((test_idx, prompt_idx))
         if cell is None:
             return Text("–")
-        verdict = Text(cell.status.label, style=STATUS_STYLES[cell.status])
+        verdict = Text(cell.label, style=label_style(cell.label, cell.status))
         return verdict.append(f" {cell.text}", style="default")
 
 
 def columns_table(columns: Sequence[HeadColumn], totals: Totals) -> RenderableType:
-    """One line a provider and prompt: how many passed, how sure that is, and what it took.
+    """Return a table with a line for each provider and prompt: counts, rates, intervals and usage.
 
-    Where that is too wide, two tables with a part of it each; where that is not enough, a few lines for each.
+    If it is too wide it becomes two tables, and if that is not enough, a few lines for each.
     """
     return _ColumnsTable([*headings(columns, _NAME)], [*_figures(totals.columns)])
 
@@ -245,11 +288,18 @@ def _needed(figures: Sequence[Figure]) -> int:
 
 
 def _figures(columns: Sequence[ColumnTotals]) -> Iterator[Figure]:
-    for status, title in ((Status.PASS, "pass"), (Status.FAIL, "fail"), (Status.ERROR, "error")):
-        counts = [own.statuses[status] for own in columns]
+    counts = {
+        Status.PASS: [own.passed for own in columns],
+        Status.FAIL: [own.statuses[Status.FAIL] for own in columns],
+        Status.ERROR: [own.statuses[Status.ERROR] for own in columns],
+    }
+    for status, numbers in counts.items():
         yield Figure(
-            title, [Text(str(n), style=STATUS_STYLES[status] if n else "dim") for n in counts]
+            status.value,
+            [Text(str(n), style=STATUS_STYLES[status] if n else "dim") for n in numbers],
         )
+    if any(own.not_graded for own in columns):
+        yield Figure.of("not graded", [str(own.not_graded) for own in columns])
     if any(own.left for own in columns):
         yield Figure.of("not run", [str(own.left) for own in columns])
     yield Figure.of("pass rate", [_pass_rate(own) for own in columns])
@@ -260,10 +310,12 @@ def _figures(columns: Sequence[ColumnTotals]) -> Iterator[Figure]:
         yield Figure.of(title, found)
     yield Figure.of("tokens", [str(own.tokens) for own in columns])
     if any(own.from_cache for own in columns):
-        yield Figure.of("from cache", [str(own.from_cache) for own in columns])
+        cached = [
+            f"{own.from_cache} of {counted(own.replies, 'reply', 'replies')}" for own in columns
+        ]
+        yield Figure.of("from cache", cached)
     if any(own.cost for own in columns):
-        costs = ["–" if own.cost is None else f"{own.cost:.4f}" for own in columns]
-        yield Figure.of("US dollars", costs)
+        yield Figure.of("cost", ["–" if own.cost is None else money(own.cost) for own in columns])
     if any(own.attempts is not None for own in columns):
         yield Figure.of("attempts", [str(own.attempts or 0) for own in columns])
     if any(own.usage.judges for own in columns):
@@ -272,11 +324,11 @@ def _figures(columns: Sequence[ColumnTotals]) -> Iterator[Figure]:
 
 
 def _pass_rate(own: ColumnTotals) -> str:
-    return f"{percent(own.statuses[Status.PASS], own.ended)} %" if own.ended else "–"
+    return f"{percent(own.passed, own.rated)} % of {own.rated}" if own.rated else "–"
 
 
 def _interval(found: Estimate | None) -> str:
-    """Between which percents a share lies.
+    """Return an interval of a share in percent.
 
     Example:
         >>> _interval(Estimate(0.5, 0.1, 0.3042, 0.6958, 25, 25, 0.95))
@@ -289,21 +341,21 @@ def _interval(found: Estimate | None) -> str:
 
 
 def _score(own: ColumnTotals, judged: Estimate | None) -> str:
-    """The mean score of the rows that have a verdict, and how sure it is where passes do not say it."""
+    """Return the mean score of rows with a verdict, and its uncertainty unless the pass rate shows that."""
     if judged is None:
         return "–"
     told = f"{judged.mean:.3f}"
     if judged.shown is None or judged.half_width is None or not _tells_more(own, judged):
         return told
-    if judged.shown != (judged.low, judged.high):  # too few to be even on both sides
+    if judged.shown != (judged.low, judged.high):  # too few rows for a symmetric interval
         low, high = judged.shown
         return f"{told} ({low:.2f}–{high:.2f})"
     return f"{told} ± {judged.half_width:.3f}"
 
 
 def _tells_more(own: ColumnTotals, judged: Estimate) -> bool:
-    """Whether the scores of rows with a verdict are something else than which of them passed."""
-    passed, failed = own.statuses[Status.PASS], own.statuses[Status.FAIL]
+    """Whether the scores of rows with a verdict differ from their pass rate."""
+    passed, failed = own.passed, own.statuses[Status.FAIL]
     return abs(judged.mean * (passed + failed) - passed) > _ALMOST * (passed + failed)
 
 
@@ -312,7 +364,7 @@ def _measured(milliseconds: float | None) -> str:
 
 
 def headings(columns: Sequence[HeadColumn], width: int) -> Iterator[str]:
-    """What columns are called: their providers, and their prompts where those differ; harmless, and cut."""
+    """Yield the names of columns: the provider, and the prompt if those differ; inert, and cut."""
     prompts = {(column.id, column.label) for column in columns}
     for column in columns:
         name = inert(column.provider, width)

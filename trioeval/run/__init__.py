@@ -1,6 +1,6 @@
 """Runs of prepared suites: checks before the first request, the graph of tasks, and the summary.
 
-The only package that knows the body of every task type.
+This is the only package that imports the bodies of all task types.
 """
 
 from trioeval.evaluation.prepared import PreparedSuite as PreparedSuite
@@ -15,4 +15,4 @@ from trioeval.run.run_suite import SuiteSummary as SuiteSummary
 from trioeval.run.run_suite import collect as collect
 from trioeval.run.run_suite import make_lanes as make_lanes
 from trioeval.run.run_suite import run_suite as run_suite
-from trioeval.run.shared_limits import open_suite_quota as open_suite_quota
+from trioeval.run.shared_limits import open_suite_limits as open_suite_limits

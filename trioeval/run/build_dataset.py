@@ -1,4 +1,4 @@
-"""Builds datasets from Python: as a Trio application wants it, and as previews."""
+"""Building of datasets from Python, in Trio applications and as previews."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +12,7 @@ from trioeval.agent.open import AgentTerms
 from trioeval.columns.events import DatasetEvent
 from trioeval.columns.files import DatasetRows
 from trioeval.columns.model import ColumnsSettings, SeedColumns
-from trioeval.columns.open import DatasetsTold
+from trioeval.columns.open import DatasetOptions
 from trioeval.columns.result import DatasetResult
 from trioeval.columns.spec import Rows
 from trioeval.documents.mistakes import kind
@@ -26,7 +26,7 @@ from trioeval.loading.load import parse_suite
 from trioeval.providers import Provider
 from trioeval.run.journal import RunJournal
 from trioeval.run.prepare import prepare
-from trioeval.run.run_suite import RunTerms, ended, log, nobody, run_prepared
+from trioeval.run.run_suite import RunOptions, ended, ignore, log, run_prepared
 from trioeval.suite.model import Suite
 
 _TASK = "dataset"
@@ -34,19 +34,19 @@ _TASK = "dataset"
 
 @attrs.frozen(eq=False)
 class Dataset:
-    """A dataset that was built, or as much of it as could be."""
+    """A dataset that was built, completely or partially."""
 
     result: DatasetResult
     rows: Sequence[Mapping[str, Any]]
-    """Those that are written, in their order: in memory, or read from the files as they are looked at."""
+    """The written rows, in order: in memory, or read from the files on access."""
     _numbers: Sequence[int] = ()
-    """Of rows in memory."""
+    """The numbers of rows in memory."""
 
     def number(self, place: int) -> int:
-        """The number of a row, by which messages tell of it; those that were dropped have theirs too.
+        """Return the number of a row, as used in messages; dropped rows have numbers as well.
 
         Args:
-            place: Where it is in `rows`, 0 to `len(rows)` - 1.
+            place: Its index in `rows`, 0 to `len(rows)` - 1.
         """
         rows = self.rows
         return rows.number(place) if isinstance(rows, DatasetRows) else self._numbers[place]
@@ -69,31 +69,32 @@ async def build_columns(
 ) -> Dataset:
     """Build one dataset inside of a Trio program. A checkpoint.
 
-    Cancelling the surrounding scope ends the calls at once; groups that were complete are written all the
-    same, and what was made of others stands in the journal, if there is one.
+    Cancelling the surrounding scope ends the calls at once; groups that were complete are still written, and
+    the results of others are in the journal, if there is one.
 
     Args:
-        settings: What a suite file says of a task of type `columns`, without `id` and `type`.
-        providers: Async callables by the id that columns name, or entries of providers as in a suite file.
-        output_dir: The folder of its files; None is `outputDir` of the settings, and where they say nothing
-            rows are kept in memory.
-        directory: What relative paths of the settings are relative to; None is the working folder.
-        preview: Make so many rows at most, ≥ 1, and no files.
-        lanes: Lanes to run on, shared with others; its own if None.
-        stop: When set, nothing new is begun.
-        observe: Told of everything that lanes and jobs do.
-        events: Told of what happens to the dataset.
-        journal: Where it is written down, so that it can go on where it was: a run of a store.
-        cache: Where replies are looked for and kept.
-        warn: Told of what fails without harm; None logs it.
+        settings: The settings of a task of type `columns` as in a suite file, without `id` and `type`.
+        providers: Async callables by the id that columns name, or provider entries as in a suite file.
+        output_dir: The folder of its files; None takes `outputDir` of the settings, and without that, rows
+        are
+            kept in memory.
+        directory: The base of relative paths in the settings; None is the working folder.
+        preview: The maximum number of rows, ≥ 1; no files are written.
+        lanes: Shared lanes to run on; None creates its own.
+        stop: Nothing new starts once it is set.
+        observe: Called with the events of lanes and jobs.
+        events: Called with the events of the dataset.
+        journal: Records the results, so that the dataset can be resumed: a run of a store.
+        cache: The cache of replies.
+        warn: Called with harmless failures; None logs them.
 
     Returns:
-        What became of it, and its rows.
+        The result, and the rows.
 
     Raises:
-        UsageError: `settings` are no mapping, or `preview` is no number of rows.
-        SuiteError: The settings are wrong; tells of everything at once. Nothing was called.
-        DatasetError: Its folder cannot be used, or the dataset not be finished.
+        UsageError: `settings` is not a mapping, or `preview` is not a number of rows.
+        SuiteError: The settings are not valid; lists all problems. Nothing was called.
+        DatasetError: Its folder cannot be used, or the dataset cannot be finished.
         ProviderError: A provider cannot be opened.
 
     Example:
@@ -140,7 +141,7 @@ async def build_columns(
     prepared = prepare(suite, providers=custom)
     made = prepared.parts[0].prepared.suite.settings
     is_written = isinstance(made, ColumnsSettings) and made.output_dir is not None
-    told: list[Dataset] = []
+    built: list[Dataset] = []
     observe_all = None if events is None else lambda _task, event: events(event)
     async with ended(journal) as end:
         totals = await run_prepared(
@@ -152,16 +153,16 @@ async def build_columns(
                 journal=journal,
                 cache=cache,
                 warn=warn,
-                datasets=DatasetsTold(
-                    tell=lambda result, rows: told.append(_in_memory(result, rows)),
-                    observe=observe_all,
+                datasets=DatasetOptions(
+                    on_result=lambda result, rows: built.append(_in_memory(result, rows)),
+                    on_event=observe_all,
                     in_memory=preview is not None or not is_written,
                     preview=preview,
                 ),
             ),
         )
         end.is_finished = totals.is_finished
-    [dataset] = told
+    [dataset] = built
     if (folder := dataset.result.folder) is not None:
         rows = await trio.to_thread.run_sync(DatasetRows, folder)
         return Dataset(dataset.result, rows)
@@ -174,7 +175,7 @@ def _in_memory(result: DatasetResult, rows: Rows) -> Dataset:
 
 def _check_settings(settings: object) -> None:
     if not isinstance(settings, Mapping):
-        msg = f"settings must be a mapping, as a task of a suite file is one, not {kind(settings)}"
+        msg = f"settings must be a mapping like a task in a suite file, not {kind(settings)}"
         raise UsageError(msg)
 
 
@@ -185,7 +186,7 @@ def _check_preview(rows: object) -> None:
 
 
 def _written_to(suite: Suite, folder: str | os.PathLike[str]) -> Suite:
-    """A suite of one dataset with the folder that the program names: no fence is around that."""
+    """Return a suite of one dataset with the folder that the program names, which may be anywhere."""
     [task] = suite.tasks
     settings = task.suite.settings
     if isinstance(settings, ColumnsSettings):
@@ -203,31 +204,31 @@ async def preview_suite(
     stop: trio.Event | None = None,
     warn: Callable[[str], None] | None = None,
 ) -> Sequence[Dataset]:
-    """The first rows of the datasets of a suite, in memory; nothing else of the suite is run. A checkpoint.
+    """Return the first rows of the datasets of a suite, in memory, without running other tasks. A checkpoint.
 
     Args:
         prepared: The suite.
-        rows: How many of each, ≥ 1.
-        tasks: The ids of the tasks that are wanted, and with them those that they are made of; all of type
-            `columns` if none is named.
-        cache: Where replies are looked for and kept.
-        stop: When set, nothing new is begun.
-        warn: Told of what fails without harm; None logs it.
+        rows: The maximum number of rows of each dataset, ≥ 1.
+        tasks: The ids of the requested tasks, which include the tasks that they are made from; all tasks of
+            type `columns` if empty.
+        cache: The cache of replies.
+        stop: Nothing new starts once it is set.
+        warn: Called with harmless failures; None logs them.
 
     Raises:
-        UsageError: There are no such tasks, or one is made of rows of a task that is no dataset; or `rows`
-            is no number of rows.
+        UsageError: A task does not exist, or is made from rows of a task that is not a dataset; or `rows` is
+            not a number of rows.
         TrioevalError: As for `build_columns`.
     """
     _check_preview(rows)
     wanted = _wanted(prepared, tasks)
-    told: dict[str | None, Dataset] = {}
+    built: dict[str | None, Dataset] = {}
 
-    def tell(result: DatasetResult, made: Rows) -> None:
-        told[result.task] = _in_memory(result, made)
+    def on_result(result: DatasetResult, made: Rows) -> None:
+        built[result.task] = _in_memory(result, made)
 
     only = attrs.evolve(prepared, tasks=wanted)
-    datasets = DatasetsTold(tell=tell, in_memory=True, preview=rows)
+    datasets = DatasetOptions(on_result=on_result, in_memory=True, preview=rows)
     how = _terms(
         lanes=None,
         stop=trio.Event() if stop is None else stop,
@@ -238,21 +239,23 @@ async def preview_suite(
         datasets=datasets,
     )
     await run_prepared(only, how)
-    return [told[part.id] for part in wanted if part.id in told]
+    return [built[part.id] for part in wanted if part.id in built]
 
 
 def _wanted(prepared: PreparedSuite, named: Sequence[str]) -> tuple[PreparedTask, ...]:
-    """The tasks that are previewed, in the order of the suite, without dependencies on others."""
+    """Return the tasks to preview, in the order of the suite, without dependencies on others."""
     parts = {part.id: part for part in prepared.tasks}
     own = {name: part.prepared.suite.settings for name, part in parts.items()}
     datasets = [name for name, one in own.items() if isinstance(one, ColumnsSettings)]
     for name in named:
         if name not in datasets:
             known = ", ".join(map(str, datasets)) or "none"
-            msg = f"there is no task {name} of type columns; those of the suite are: {known}"
+            msg = (
+                f"the suite has no task {name} of type columns; its tasks of that type are: {known}"
+            )
             raise UsageError(msg)
     if not datasets:
-        raise UsageError("the suite has no task of type columns, so there is nothing to preview")
+        raise UsageError("the suite has no task of type columns to preview")
     found: set[str | None] = set()
     waiting: list[str | None] = list(named or datasets)
     while waiting:
@@ -266,8 +269,8 @@ def _wanted(prepared: PreparedSuite, named: Sequence[str]) -> tuple[PreparedTask
                 continue
             if column.from_task not in datasets:
                 msg = (
-                    f"task {task} is made of the rows of task {column.from_task}, which is no dataset: "
-                    "a preview asks for none of them; run the suite"
+                    f"task {task} is made from the rows of task {column.from_task}, which is not a dataset: "
+                    "a preview does not run it; run the suite instead"
                 )
                 raise UsageError(msg)
             waiting.append(column.from_task)
@@ -279,7 +282,7 @@ def _wanted(prepared: PreparedSuite, named: Sequence[str]) -> tuple[PreparedTask
 
 
 async def _no_rows(_row: Row) -> None:
-    """Datasets have none."""
+    """Do nothing: datasets emit no rows."""
 
 
 def _terms(
@@ -290,9 +293,9 @@ def _terms(
     journal: RunJournal | None,
     cache: ReplyCache | None,
     warn: Callable[[str], None] | None,
-    datasets: DatasetsTold,
-) -> RunTerms:
-    return RunTerms(
+    datasets: DatasetOptions,
+) -> RunOptions:
+    return RunOptions(
         emit_many=None,
         emit=_no_rows,
         lanes=lanes,
@@ -307,7 +310,7 @@ def _terms(
         cache=cache,
         refresh_cache=False,
         questions=None,
-        settled=nobody,
+        settled=ignore,
         datasets=datasets,
         agents=AgentTerms(),
     )

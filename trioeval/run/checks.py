@@ -1,5 +1,5 @@
-# Apart from `run.prepare`: together they exceed 600 lines.
-"""What of a suite is wrong or odd, beyond its providers, before anything is asked of them."""
+# Separate from `run.prepare`: together they exceed 600 lines.
+"""Problems and warnings of a suite beyond its providers, found before the first call."""
 
 import difflib
 import os
@@ -28,29 +28,29 @@ from trioeval.suite.model import BudgetSettings, Suite, Test
 from trioeval.templates import Templates
 from trioeval.text import is_template, json_text, parse_json, quote
 
-# Whether there is what a suite names clusters by, found before anything is asked.
+# The key for clusters must exist in tests.
 
 
-_MOST = 20  # names that are told
+_MOST = 20  # names in a message
 
 
-def idle_cluster(steps: Expansion, sharing: Sharing) -> Iterator[Problem]:
-    """A warning where `evaluateOptions.cluster` names what no test has.
+def unknown_cluster_warnings(steps: Expansion, sharing: Sharing) -> Iterator[Problem]:
+    """Yield a warning if no test has the key of `evaluateOptions.cluster`.
 
-    Nothing is said where names become known while tests run: those that hooks, transforms and rows make.
+    Nothing is reported if hooks, transforms or rows may add names while tests run.
 
     Args:
-        steps: Of a suite.
-        sharing: What its rows give each other.
+        steps: The steps of a suite.
+        sharing: The values that rows share.
 
     Example:
         >>> from trioeval.suite.expand import expand
         >>> from trioeval import parse_suite
-        >>> said = {"providers": ["echo"], "prompts": ["x"], "tests": [{"vars": {"book": "a"}}]}
-        >>> suite = parse_suite(said | {"evaluateOptions": {"cluster": "bok"}})
+        >>> data = {"providers": ["echo"], "prompts": ["x"], "tests": [{"vars": {"book": "a"}}]}
+        >>> suite = parse_suite(data | {"evaluateOptions": {"cluster": "bok"}})
         >>> nothing = Sharing(frozenset(), frozenset())
-        >>> [problem.hint for problem in idle_cluster(expand(suite), nothing)]
-        ['there is: book']
+        >>> [problem.hint for problem in unknown_cluster_warnings(expand(suite), nothing)]
+        ['the tests have: book']
     """
     suite = steps.suite
     name = suite.evaluate_options.cluster
@@ -66,25 +66,25 @@ def idle_cluster(steps: Expansion, sharing: Sharing) -> Iterator[Problem]:
             return
         known |= dict.fromkeys((*test.metadata, *test.vars))
     if name not in known and len(steps):
-        told = ", ".join(sorted(known)[:_MOST])
+        names = ", ".join(sorted(known)[:_MOST])
         yield Problem(
             "$.evaluateOptions.cluster",
-            f"no test has such a key of metadata or such a variable, got {name!r}",
-            f"there is: {told}" if told else "there is none at all",
+            f"no test has the metadata or variable {quote(name)}",
+            f"the tests have: {names}" if names else "add it to the metadata of the tests",
         )
 
 
-# Which commands of assertions nobody can start here, found before an agent has worked for them.
+# Commands of assertions that cannot be started, found before an agent has worked.
 
 
 def missing_commands(steps: Expansion, environ: Mapping[str, str]) -> Iterator[Problem]:
-    """Assertions whose command names a program that is not in PATH.
+    """Yield assertions whose command names a program that is not in PATH.
 
-    One with a slash may be what an agent is to make, and one with variables is known when it is run.
+    A path with a slash may be created by an agent, and a template is only known when it runs.
 
     Args:
-        steps: Everything that is run.
-        environ: That of the suite's code.
+        steps: The steps to run.
+        environ: The environment of the suite's code.
     """
     default = steps.suite.default_test
     if default is not None:
@@ -110,24 +110,24 @@ def _missing(
 
 
 def _program(value: Any) -> str | None:
-    """The first word of a command; None of one that is known later."""
-    said = value.get("command") if isinstance(value, Mapping) else value
-    if isinstance(said, str):
-        # Words of a template are those of what it gives.
-        words = said.split(maxsplit=1)[:1] if is_template(said) else shlex.split(said)
+    """Return the first word of a command; None if it is only known later."""
+    command = value.get("command") if isinstance(value, Mapping) else value
+    if isinstance(command, str):
+        # The words of a template are only known after rendering.
+        words = command.split(maxsplit=1)[:1] if is_template(command) else shlex.split(command)
     else:
-        words = list(said) if isinstance(said, list | tuple) else []
+        words = list(command) if isinstance(command, list | tuple) else []
     return words[0] if words and not set(words[0]) & set("{}'\"") else None
 
 
-# Which comparisons of outputs can be known not to work, before anything is paid for.
+# Comparisons of outputs that cannot work, found before the first paid call.
 
 
-_TOLD = 100  # a million lines may be wrong alike
+_TOLD = 100  # a million lines may have the same mistake
 
 
 def wrong_comparisons(steps: Expansion) -> Iterator[Problem]:
-    """Tests whose outputs are compared although there is one only, or nothing to compare them by.
+    """Yield tests with comparisons that have a single output, or nothing to compare it by.
 
     Example:
         >>> from trioeval.suite.expand import expand
@@ -142,30 +142,30 @@ def wrong_comparisons(steps: Expansion) -> Iterator[Problem]:
     if not compared:
         return
     for span in compared:
-        if span.width != 1:  # without a column there is no row either
+        if span.width != 1:  # a test without columns has no rows
             continue
         for place in span.places[:_TOLD]:
             path, assertion = _first(steps, place)
             if path not in seen:
                 seen.add(path)
                 message = (
-                    f"{assertion.type} compares the outputs of a test, and this one has one only"
+                    f"{assertion.type} compares the outputs of a test, but this test has only one"
                 )
-                yield Problem(path, message, "name several prompts or providers for it")
+                yield Problem(path, message, "give it several prompts or providers")
     for place in steps.looked_at:
         test = steps.tests[place]
         whole = merged(steps.suite.default_test, test)
         types = {assertion.type for assertion in whole.assertions}
         if "max-score" in types and types <= COMPARISONS:
             path, _ = _first(steps, place, {"max-score"})
-            message = "max-score compares the scores of other assertions, and the test has none"
-            yield Problem(path, message, 'add assertions that score, or write "select-best"')
+            message = "max-score compares the scores of other assertions, but the test has none"
+            yield Problem(path, message, 'add assertions with scores, or use "select-best"')
 
 
 def _first(
     steps: Expansion, place: int, types: Collection[str] = COMPARISONS
 ) -> tuple[str, Assertion]:
-    """Where the first comparison of a test stands, and what it is."""
+    """Return the path of the first comparison of a test, and the assertion."""
     for number, assertion in enumerate(steps.tests[place].assertions):
         if assertion.type in types:
             return steps.path_of(place, f".assert[{number}]"), assertion
@@ -175,15 +175,15 @@ def _first(
     return f"$.defaultTest.assert[{number}]", default[number]
 
 
-# What is odd about a suite, though nothing is wrong with it.
+# Warnings about a valid suite.
 
 
-_ALIKE = 0.75  # of difflib's ratio, from which two names are taken for one
+_ALIKE = 0.75  # of difflib's ratio, from which two names count as a misspelling
 _LOOKED_AT = 10_000  # tests
 
 
-def oddities(steps: Expansion, sharing: Sharing, templates: Templates) -> Iterator[Problem]:
-    """Warnings for whoever runs a suite."""
+def suite_warnings(steps: Expansion, sharing: Sharing, templates: Templates) -> Iterator[Problem]:
+    """Yield the warnings about a suite."""
     yield from _shared_by_columns(steps, sharing)
     yield from _misspelt(steps, sharing, templates)
     yield from _not_in_rows(steps, sharing, templates)
@@ -195,69 +195,69 @@ def _shared_by_columns(steps: Expansion, sharing: Sharing) -> Iterator[Problem]:
         names = ", ".join(sorted(sharing.registers))
         yield Problem(
             "$.evaluateOptions",
-            f"all columns share what storeOutputAs stores: {names}",
-            '"registerScope": "column" gives each column its own',
+            f"all columns share the values of storeOutputAs: {names}",
+            'set "registerScope": "column" to give each column its own values',
         )
 
 
 def _misspelt(steps: Expansion, sharing: Sharing, templates: Templates) -> Iterator[Problem]:
-    """Tests without a variable that a prompt uses, and with one of nearly the same name that none uses.
+    """Yield prompt variables that a test lacks if the test has an unused variable with a similar name.
 
-    What is not defined prints nothing, and a prompt may mean that; a name that is nearly right is a slip.
-    Each name is told once.
+    Undefined variables render as nothing, which may be intended; a similar name is probably a misspelling.
+    Each name is reported once.
     """
     if steps.suite.evaluate_options.strict_variables:
-        return  # the rows say it
+        return  # the rows report it
     wanted, common = _wanted(steps, sharing, templates), _common(steps)
-    told: set[str] = set()
+    reported: set[str] = set()
     for count, place in enumerate(steps.looked_at):
         if count == _LOOKED_AT:
             return
         given = common.union(steps.tests[place].vars)
-        for name in sorted(wanted - given - told):
+        for name in sorted(wanted - given - reported):
             close = difflib.get_close_matches(name, sorted(given - wanted), n=1, cutoff=_ALIKE)
             if close:
-                told.add(name)
-                message = f"the prompt uses {name}, and the test has {quote(close[0])}"
-                hint = f'did you mean "{name}"? What is not defined prints nothing'
+                reported.add(name)
+                message = f"the prompt uses {name}, but the test has {quote(close[0])}"
+                hint = f'did you mean "{name}"? An undefined variable renders as nothing'
                 yield Problem(f"$.tests[{place}].vars", message, hint)
 
 
 def _not_in_rows(steps: Expansion, sharing: Sharing, templates: Templates) -> Iterator[Problem]:
-    """Variables of prompts that no row of an earlier task brings, although it is said what they bring."""
+    """Yield prompt variables that the listed variables of the rows of an earlier task do not contain."""
     rows_of = steps.suite.rows_of
     if rows_of is None or rows_of.vars is None:
         return
     given = _common(steps).union(rows_of.vars)
     for name in sorted(_wanted(steps, sharing, templates) - given):
-        hint = f"{nearest(name, given)}; what is not defined prints nothing"
-        message = f"the prompt uses {name}, and the rows of {rows_of.task} bring no such variable"
+        hint = f"{nearest(name, given)}; an undefined variable renders as nothing"
+        message = f"the prompt uses {name}, but the rows of {rows_of.task} do not provide it"
         yield Problem("$.tests.vars", message, hint)
 
 
 def _wanted(steps: Expansion, sharing: Sharing, templates: Templates) -> frozenset[str]:
-    """The variables that prompts use, without those that are always there."""
+    """Return the variables that prompts use, without those that always exist."""
     prompts = [prompt for prompt in steps.suite.prompts if prompt.function is None]
     used = [templates.references(prompt.raw) for prompt in prompts]
     return frozenset().union(*used) - sharing.registers - {CONVERSATION_VARIABLE, "env"}
 
 
 def _common(steps: Expansion) -> frozenset[str]:
-    """The variables that all tests have."""
+    """Return the variables that all tests have."""
     default = steps.suite.default_test
     return frozenset() if default is None else frozenset(default.vars)
 
 
-# Which questions of judges lack what they are about, found before anything is paid for.
+# Judges' questions that are missing, found before the first paid call.
 #
-# Only what the suite says can be known: variables that code makes, or that other rows leave, may be anything.
+# Only the suite is checked: variables from code or from other rows may have any name.
 
 
 QUERY = "query"
-"""The variable that is the question."""
+"""The variable that contains the question."""
 
 QUERIED = frozenset({"context-faithfulness", "context-relevance"})
-"""Types that judge by it."""
+"""Types that judge by the question."""
 
 NAMES = frozenset(
     {
@@ -266,13 +266,13 @@ NAMES = frozenset(
         *("statements", "steps", "trajectory"),
     }
 )
-"""What types add to the variables that a `rubricPrompt` may name, all types together."""
+"""The variables that assertion types add for a `rubricPrompt`, of all types together."""
 
-_QUESTION_CHECKS_ALIKE = 0.75  # of difflib's ratio, from which two names are taken for one
+_QUESTION_CHECKS_ALIKE = 0.75  # of difflib's ratio, from which two names count as a misspelling
 
 
 def missing_queries(steps: Expansion, sharing: Sharing) -> Iterator[Problem]:
-    """Assertions that judge by a question which their test does not have.
+    """Yield assertions that need a question which their test does not have.
 
     Example:
         >>> from trioeval.suite.expand import expand
@@ -314,12 +314,14 @@ def _path(place: Sequence[int]) -> str:
 
 
 def _unasked(path: str, assertion: Assertion, where: str) -> Problem:
-    message = f"{assertion.type} judges by the variable {QUERY}, and {where} has none"
-    return Problem(path, message, f'write the question as "{QUERY}" among the "vars"')
+    message = f"{assertion.type} judges by the variable {QUERY}, but {where} does not have it"
+    return Problem(path, message, f'add the question as "{QUERY}" to "vars"')
 
 
-def idle_prompts(steps: Expansion, sharing: Sharing, templates: Templates) -> Iterator[Problem]:
-    """Warnings about prompts for judges that name nothing of a row, or misspell it, each told once."""
+def rubric_prompt_warnings(
+    steps: Expansion, sharing: Sharing, templates: Templates
+) -> Iterator[Problem]:
+    """Yield warnings about judges' prompts that use no known variable or misspell one, each reported once."""
     suite = steps.suite
     known: set[str] = {*NAMES, *sharing.registers}
     places = list(steps.looked_at)
@@ -327,21 +329,23 @@ def idle_prompts(steps: Expansion, sharing: Sharing, templates: Templates) -> It
     prompts: dict[str, str] = {}
     for at, test in _tests(steps, places):
         known.update(test.vars)
-        for below, said in _prompts(test):
-            prompts.setdefault(json_text(said), at if at == "$.scenarios" else f"{at}{below}")
-    for said, path in prompts.items():
-        named = {name for text in _texts(said) for name in templates.references(text)}
+        for below, prompt in _prompts(test):
+            prompts.setdefault(json_text(prompt), at if at == "$.scenarios" else f"{at}{below}")
+    for prompt, path in prompts.items():
+        named = {name for text in _texts(prompt) for name in templates.references(text)}
         if not named or (named.isdisjoint(known) and not computed):
-            message = "it names nothing of what is judged"
+            message = "the judge's prompt does not contain what is judged"
             if named:
-                message += f", and there is no {' and no '.join(sorted(named))}"
-            yield Problem(path, message, 'write what its type has, such as "{{ output }}"')
+                message += f"; it only uses unknown variables: {', '.join(sorted(named))}"
+            yield Problem(
+                path, message, 'add a variable of the assertion type, such as "{{ output }}"'
+            )
             continue
         for name in sorted(named - known if not computed else ()):
             if close := difflib.get_close_matches(
                 name, sorted(NAMES), n=1, cutoff=_QUESTION_CHECKS_ALIKE
             ):
-                yield Problem(path, f"there is no {name}", f'did you mean "{close[0]}"?')
+                yield Problem(path, f"unknown variable {name}", f'did you mean "{close[0]}"?')
 
 
 def _tests(steps: Expansion, places: Sequence[int]) -> Iterator[tuple[str, Test]]:
@@ -363,9 +367,9 @@ def _prompts(test: Test) -> Iterator[tuple[str, Any]]:
             yield f"{_path(place)}.rubricPrompt", assertion.rubric_prompt
 
 
-def _texts(said: str) -> Iterator[str]:
-    """The templates in a prompt; one that was read from a file may be JSON inside of a text."""
-    for text in texts_in(parse_json(said)):
+def _texts(prompt: str) -> Iterator[str]:
+    """Yield the templates in a prompt; one from a file may be JSON within a text."""
+    for text in texts_in(parse_json(prompt)):
         try:
             inside = parse_json(text)
         except ValueError:
@@ -373,15 +377,15 @@ def _texts(said: str) -> Iterator[str]:
         yield from texts_in(inside if isinstance(inside, list | dict) else text)
 
 
-# Which rubrics say nothing, found before a model is paid to judge by them.
+# Missing rubrics, found before the first paid call of a judge.
 
 
 RUBRICS = frozenset({"agent-rubric", "llm-rubric"})
-"""Types whose value may be left out because a prompt of the suite's own can say it all."""
+"""Types whose value may be left out if a `rubricPrompt` contains the rubric."""
 
 
 def missing_rubrics(steps: Expansion) -> Iterator[Problem]:
-    """Assertions that have neither a rubric nor a prompt of the suite's own, each told once.
+    """Yield assertions with neither a rubric nor a `rubricPrompt`, each reported once.
 
     Example:
         >>> from trioeval.suite.expand import expand
@@ -414,8 +418,8 @@ def missing_rubrics(steps: Expansion) -> Iterator[Problem]:
 
 def _without_rubric(assertions: Sequence[Assertion]) -> Iterator[tuple[str, Assertion]]:
     for place, assertion in leaves(assertions):
-        said = assertion.rubric_prompt or assertion.value not in (None, "")
-        if not said and split_type(assertion.type)[0] in RUBRICS:
+        has_rubric = assertion.rubric_prompt or assertion.value not in (None, "")
+        if not has_rubric and split_type(assertion.type)[0] in RUBRICS:
             yield "".join(f".assert[{number}]" for number in place), assertion
 
 
@@ -424,22 +428,22 @@ def _shared_problems(shared: Sequence[tuple[str, Assertion]]) -> Iterator[Proble
 
 
 def _problem(path: str, assertion: Assertion) -> Problem:
-    message = f"{assertion.type} has neither a value nor a rubricPrompt: nothing to judge by"
-    return Problem(path, message, 'write what the output must be like as its "value"')
+    message = f"{assertion.type} has neither a value nor a rubricPrompt"
+    return Problem(path, message, 'describe the required output in "value"')
 
 
-# Where the problems of a task stand in the file of its suite. Pure.
+# The paths of a task's problems in the suite file. Pure.
 #
-# What a task has from the top of the file is wrong at the top, and is told there, once for all tasks.
+# A problem in a key that a task takes from the top of the file is reported there, once for all tasks.
 
 
 def in_the_file(problems: Iterable[Problem], top: Suite, place: int) -> list[Problem]:
-    """Problems of the suite of a task, with their paths in the whole file.
+    """Return problems in the suite of a task with their paths in the whole file.
 
     Args:
-        problems: With paths in the task's own suite.
+        problems: The problems, with paths in the task's own suite.
         top: The whole suite.
-        place: The position of the task.
+        place: The index of the task.
 
     Example:
         >>> from trioeval import parse_suite
@@ -472,7 +476,7 @@ def _moved(path: DocumentPath, top: Suite, place: int) -> DocumentPath:
 
 
 def _is_from_the_top(key: str, own: Suite, top: Suite) -> bool:
-    """Whether a task says nothing of its own under a key of its suite."""
+    """Return True if a task has no own value for a key of its suite."""
     if key in {"prompts", "providers", "scenarios", "tests"}:
         return False
     field = snake(key)
@@ -484,7 +488,7 @@ _PRICE_EXAMPLE = '"config": {"price": {"input": 1, "output": 4}}'
 
 
 def wrong_transforms(steps: Expansion, around: Around) -> Iterator[Problem]:
-    """Transforms that are wrong as they are written, each told once."""
+    """Yield transforms that are not valid, each reported once."""
     seen: set[str] = set()
     for path, text in _transforms(steps):
         if text in seen:
@@ -498,7 +502,7 @@ def wrong_transforms(steps: Expansion, around: Around) -> Iterator[Problem]:
 
 
 def _transforms(steps: Expansion) -> Iterator[tuple[str, str]]:
-    """The transforms of a suite, with their places in it."""
+    """Yield the transforms of a suite, with their paths."""
     suite = steps.suite
     for place, entry in enumerate(suite.providers):
         if entry.transform is not None:
@@ -524,20 +528,20 @@ def _transforms_of(test: Test) -> Iterator[tuple[str, str]]:
 
 
 def missing_extras(suite: Suite, *, is_asked: bool) -> Iterator[Problem]:
-    """A quota that only works where more is installed.
+    """Yield a problem if the shared limits require an extra that is not installed.
 
     Args:
         suite: The suite.
-        is_asked: Whether some lane counts against its quota, which is not opened otherwise.
+        is_asked: True if a lane uses shared limits; otherwise they are not opened.
     """
-    quota = suite.quota
-    if quota is not None and quota.backend == "redis" and is_asked and not is_installed("redis"):
+    limits = suite.limits
+    if limits is not None and limits.backend == "redis" and is_asked and not is_installed("redis"):
         message = 'limits in Redis need the extra "redis"'
-        yield Problem("$.quota.backend", message, install("redis"))
+        yield Problem("$.limits.backend", message, install("redis"))
 
 
 def unbounded(suite: Suite, specs: Sequence[ProviderSpec]) -> Iterator[Problem]:
-    """Providers for which a budget cannot hold: their prices are not known, or nothing bounds a call."""
+    """Yield providers for which a budget cannot hold: without known prices, or with unbounded calls."""
     budget = suite.evaluate_options.budget
     if budget is None or (budget.usd is None and budget.tokens is None):
         return
@@ -547,21 +551,21 @@ def unbounded(suite: Suite, specs: Sequence[ProviderSpec]) -> Iterator[Problem]:
 
 
 def _unbounded(budget: BudgetSettings, spec: ProviderSpec) -> Iterator[tuple[str, str]]:
-    """Why a budget cannot hold for a provider, and what to do about each reason."""
+    """Yield the reasons why a budget cannot hold for a provider, each with a hint."""
     known = spec.metering
     is_unbounded = budget.usd is not None and known.most_cost is None
     if known.is_paid and not known.is_bounded and (is_unbounded or budget.tokens is not None):
         yield (
-            f"there is a budget, and nothing bounds the replies of {spec.id}",
-            "give a bound in its config, for example max_completion_tokens or maxOutputTokens",
+            f"a budget is set, but the replies of {spec.id} have no token limit",
+            "set a limit in its config, for example max_completion_tokens or maxOutputTokens",
         )
     if known.is_paid and known.price is None and is_unbounded:
         yield (
-            f"there is a budget in usd, and no price of {spec.id} is known",
-            "give it one in US dollars per million tokens: " + _PRICE_EXAMPLE,
+            f"a budget in usd is set, but the price of {spec.id} is not known",
+            "set its price in US dollars per million tokens: " + _PRICE_EXAMPLE,
         )
     if known.says_cost and is_unbounded:
         yield (
-            f"there is a budget in usd, and nothing bounds what a call of {spec.id} costs",
-            f"give the most US dollars that one call may cost, 0 if it costs nothing: {_COST_EXAMPLE}",
+            f"a budget in usd is set, but the cost of a call of {spec.id} has no limit",
+            f"set the maximum cost of a call in US dollars, 0 if it is free: {_COST_EXAMPLE}",
         )

@@ -1,4 +1,4 @@
-"""Record of a whole run: its suite and its end, and what each task type records beside calls and rows."""
+"""The journal of a whole run: its suite and its end, and the additional records of each task type."""
 
 from typing import Protocol
 
@@ -10,35 +10,36 @@ from trioeval.evaluation.prepared import PreparedSuite
 
 
 class RunJournal(Journal, Protocol):
-    """Record of one run; as for `Journal`, nothing synchronous here waits or raises."""
+    """The journal of one run; as for `Journal`, the synchronous methods never wait or raise."""
 
     def begin(self, suite: PreparedSuite, /) -> None:
-        """Write down what is run, before anything is asked.
+        """Record the suite before the first call.
 
         Raises:
-            UsageError: The run is over already.
+            UsageError: The run has already ended.
         """
         ...
 
     async def end(self, *, finished: bool, duration: float) -> None:
-        """Write down how the run ended, and free it for others: nothing of it follows. A checkpoint.
+        """Record the end of the run, and release it for other processes. A checkpoint.
 
-        Called once, whatever ended the run, in a scope that cancels it after a few seconds.
+        Called once, however the run ends, in a scope that cancels it after a few seconds; nothing is recorded
+        afterwards.
 
         Args:
-            finished: Whether nothing is left to be run.
+            finished: True if everything has been run.
             duration: Seconds on the Trio clock.
         """
         ...
 
     def dataset(self, task: str | None, /) -> DatasetJournal | None:
-        """Where the dataset of a task of type `columns` is written down; None if datasets are not."""
+        """Return the journal of the dataset of a task; None if datasets are not recorded."""
         ...
 
     def dataset_ended(self, result: DatasetResult, /) -> None:
-        """Write down how the dataset of a task ended."""
+        """Record the result of the dataset of a task."""
         ...
 
     def agents(self, task: str | None, /) -> AgentJournal | None:
-        """Where the processes of a task of type `agent` are written down; None if they are not."""
+        """Return the journal of the processes of a task of type `agent`; None if they are not recorded."""
         ...

@@ -1,5 +1,5 @@
-# Apart from `cli.run.plan`: it belongs to this package, which the other only uses.
-"""What the judges of a suite will be asked, as far as that is known before a run."""
+# Separate from `cli.run.plan`: this module belongs to this package, which the other only uses.
+"""The calls to the judges of a suite, as far as they are known before a run."""
 
 from collections.abc import Iterator, Mapping
 
@@ -16,10 +16,10 @@ from trioeval.suite.sizes import stretch_sizes
 
 
 def planned_judging(prepared: PreparedSuite) -> Mapping[str, Count]:
-    """Calls to judges by lane, in the order of the lanes; a suite with tasks has none of its own.
+    """Return the calls to judges by lane, in the order of the lanes; empty for a suite with tasks.
 
     Args:
-        prepared: One suite, or one task.
+        prepared: A suite, or the suite of a task.
     """
     found = dict.fromkeys(prepared.judge_lanes, Count())
     if not found:
@@ -33,7 +33,7 @@ def planned_judging(prepared: PreparedSuite) -> Mapping[str, Count]:
             kind = suite.kinds.get(name)
             if kind is None:
                 continue
-            # The outputs of a test are compared once.
+            # The outputs of a test are compared once for all columns.
             times = rounds if isinstance(kind.judge, Comparing) else rounds * columns
             for role, count in judge_calls(assertion, kind, lenient=lenient):
                 place = graders.place(
@@ -45,7 +45,7 @@ def planned_judging(prepared: PreparedSuite) -> Mapping[str, Count]:
 
 
 def _tests(steps: Expansion) -> Iterator[tuple[Test, int, int]]:
-    """The tests that are run, how often each runs, and by how many columns at a time."""
+    """Yield the tests that are run, with their number of runs and the number of columns."""
     default = steps.suite.default_test
     for stretch, several in stretch_sizes(steps):
         shape = stretch.shape

@@ -1,7 +1,7 @@
-# Apart from `run.run_suite`: together they exceed 600 lines.
-"""Opens one task of a suite: its providers, the code that it runs, and the body that fits its type.
+# Separate from `run.run_suite`: together they exceed 600 lines.
+"""Opens one task of a suite: its providers, the code that it runs, and the body of its type.
 
-A task whose tests are the rows of an earlier one is opened when that is over, and closed when it is itself.
+A task whose tests are the rows of an earlier one is opened when that has ended, and closed after it has run.
 """
 
 import functools
@@ -16,7 +16,7 @@ from trioeval.agent.model import AgentSettings
 from trioeval.agent.open import AgentRun
 from trioeval.agent.task import AgentWork
 from trioeval.columns.model import ColumnsSettings
-from trioeval.columns.open import DatasetParts, DatasetsTold, SeedFiles, dataset_row, open_dataset
+from trioeval.columns.open import DatasetOptions, DatasetParts, SeedFiles, dataset_row, open_dataset
 from trioeval.documents.files import Around
 from trioeval.errors import PlanError
 from trioeval.evaluation.answerer import ProviderAnswerer
@@ -53,8 +53,8 @@ from trioeval.suite.dependencies import Lacking
 
 
 @attrs.frozen
-class Terms:
-    """What holds for all tasks of a run."""
+class TaskOptions:
+    """The settings that all tasks of a run share."""
 
     recorder: Recorder | None
     run_id: str | None
@@ -64,21 +64,21 @@ class Terms:
     cache: ReplyCache | None
     refresh: bool
     questions: QuestionRun
-    """What follows the tasks of questions."""
+    """Reports the events of the tasks of questions."""
     left: Mapping[str, RowsLeft]
-    """Gets the rows of tasks that others are made of, by their ids."""
+    """Receives the rows of tasks that are used by other tasks, by their ids."""
     settled: Callable[[PreparedTask], None]
-    """Told of a task whose tests were not known when the run began, as soon as they are."""
-    datasets: DatasetsTold
-    """What is told of datasets, and how they go on."""
+    """Called with a task whose tests were not known when the run started, as soon as they are."""
+    datasets: DatasetOptions
+    """The observers and options of datasets."""
     seeds: SeedFiles
     agents: AgentRun | None
-    """What the tasks of agents share; None where there is none."""
+    """The shared state of agent tasks; None if there are none."""
 
 
 @attrs.frozen
-class _Opened:
-    """What tasks of all types are made of."""
+class _OpenParts:
+    """The open parts of a task of any type."""
 
     part: PreparedTask
     asker: Asker
@@ -86,13 +86,13 @@ class _Opened:
     scripts: Scripts
 
 
-async def open_task(part: PreparedTask, stack: AsyncExitStack, terms: Terms) -> Runnable:
-    """Open everything that a task needs, if it can be known yet. A checkpoint.
+async def open_task(part: PreparedTask, stack: AsyncExitStack, terms: TaskOptions) -> Runnable:
+    """Open everything that a task needs, as far as it is known. A checkpoint.
 
     Args:
         part: The task.
-        stack: What closes it all again.
-        terms: What holds for all of them.
+        stack: Closes it again.
+        terms: The settings of the run.
 
     Raises:
         ProviderError: A provider cannot be opened.
@@ -109,17 +109,17 @@ async def open_task(part: PreparedTask, stack: AsyncExitStack, terms: Terms) -> 
 async def _perform_late(
     part: PreparedTask,
     settle: Callable[[Sequence[Mapping[str, Any]]], PreparedSuite],
-    terms: Terms,
+    terms: TaskOptions,
     run: TaskRun,
     lacking: Lacking | None,
 ) -> TaskEnd:
-    """Open a task whose turn has come, and run it. Where its rows are missing, it has none itself."""
+    """Open a task in its turn and run it; without rows if the task that provides them is incomplete."""
     rows_of = part.prepared.suite.rows_of
     left = None if rows_of is None else terms.left[rows_of.task]
     if left is None or not left.is_complete:
         await trio.lowlevel.checkpoint()
         return "cut" if lacking is not None and lacking.how == "cut" else "incomplete"
-    # Files are read: others go on meanwhile.
+    # Files are read in a thread, so that other tasks continue.
     prepared = await trio.to_thread.run_sync(lambda: settle(left.rows()), abandon_on_cancel=True)
     part = attrs.evolve(part, prepared=prepared, settle=None)
     terms.settled(part)
@@ -128,7 +128,7 @@ async def _perform_late(
 
 
 async def _open_dataset(
-    part: PreparedTask, settings: ColumnsSettings, stack: AsyncExitStack, terms: Terms
+    part: PreparedTask, settings: ColumnsSettings, stack: AsyncExitStack, terms: TaskOptions
 ) -> Runnable:
     asker, scripts = await _open_asker(part, stack, terms, row_ids=dataset_row, are_data=True)
     task = part.id
@@ -147,7 +147,7 @@ async def _open_dataset(
         left=terms.left,
         warn=terms.warn,
         seeds=terms.seeds.by_task[task],
-        told=terms.datasets,
+        options=terms.datasets,
     )
     return await open_dataset(parts, stack)
 
@@ -155,7 +155,7 @@ async def _open_dataset(
 async def _open_asker(
     part: PreparedTask,
     stack: AsyncExitStack,
-    terms: Terms,
+    terms: TaskOptions,
     *,
     row_ids: Callable[[int], str],
     are_data: bool,
@@ -164,10 +164,10 @@ async def _open_asker(
 
     Args:
         part: The task.
-        stack: What closes it all again.
-        terms: What holds for all of them.
-        row_ids: Gives the id of a row by its index.
-        are_data: Whether what its rows say is data, in which no template of a provider may look up anything.
+        stack: Closes them again.
+        terms: The settings of the run.
+        row_ids: Returns the id of a row by its index.
+        are_data: True if its rows are data, in which templates of providers must not be rendered.
     """
     prepared = part.prepared
     around = prepared.around
@@ -188,7 +188,7 @@ async def _open_asker(
             prepared.suite,
             [spec.metering for spec in prepared.specs],
             prepared.lane_names,
-            prepared.lane_quotas,
+            prepared.lane_limits,
         ),
         row_ids=row_ids,
         task=part.id,
@@ -203,14 +203,14 @@ async def _open_asker(
 
 
 async def _open(
-    part: PreparedTask, stack: AsyncExitStack, terms: Terms, *, is_late: bool = False
+    part: PreparedTask, stack: AsyncExitStack, terms: TaskOptions, *, is_late: bool = False
 ) -> OpenTask:
     prepared = part.prepared
     asker, scripts = await _open_asker(
         part, stack, terms, row_ids=RowIds(prepared.steps), are_data=is_late
     )
     tools = _tools(prepared, scripts, terms.run_id)
-    has = _Opened(part, asker, tools, scripts)
+    has = _OpenParts(part, asker, tools, scripts)
     if isinstance(settings := prepared.suite.settings, QuestionSettings):
         task = _question_task(has, settings, terms)
     else:
@@ -221,18 +221,18 @@ async def _open(
 
 
 def check_judge_lanes(prepared: PreparedSuite, lanes: Lanes) -> None:
-    """See that judges have their lanes; those of jobs are looked at by whoever runs them.
+    """Raise if a lane of a judge is missing; the lanes of jobs are checked when they are run.
 
     Raises:
         PlanError: A lane is missing.
     """
     named = {lane for part in prepared.parts for lane in part.prepared.judge_lanes}
     if unknown := sorted(named - set(lanes)):
-        msg = f"judges are asked on {unknown}; the lanes are {sorted(lanes)}"
+        msg = f"judges need the lanes {unknown}; the lanes are {sorted(lanes)}"
         raise PlanError(msg)
 
 
-async def _prompt_task(has: _Opened, stack: AsyncExitStack, terms: Terms) -> OpenTask:
+async def _prompt_task(has: _OpenParts, stack: AsyncExitStack, terms: TaskOptions) -> OpenTask:
     prepared, tools, scripts = has.part.prepared, has.tools, has.scripts
     around, steps = prepared.around, prepared.steps
     options = prepared.suite.evaluate_options
@@ -277,14 +277,14 @@ async def _prompt_task(has: _Opened, stack: AsyncExitStack, terms: Terms) -> Ope
     task = OpenTask(whole, options.salvage_rounds, hooks, max_live_jobs=options.max_live_jobs)
     if layout.compares:
         task = attrs.evolve(task, row_of=layout.step)
-    # Cases that wait for others begin, and may wait for such as come behind them.
+    # Cases that wait for others must be started, because they may wait for later cases.
     return (
         task if agents is None else attrs.evolve(task, max_live_jobs=max(1, len(steps)), early=True)
     )
 
 
-async def _agents(has: _Opened, terms: Terms) -> AgentWork | None:
-    """Who answers in place of the providers of a task, if they are agents."""
+async def _agents(has: _OpenParts, terms: TaskOptions) -> AgentWork | None:
+    """Return the agents that answer in place of providers, if the task has agents."""
     prepared, task = has.part.prepared, has.part.id
     settings = prepared.suite.settings
     if not isinstance(settings, AgentSettings) or terms.agents is None:
@@ -299,7 +299,7 @@ async def _agents(has: _Opened, terms: Terms) -> AgentWork | None:
     return work
 
 
-def _question_task(has: _Opened, settings: QuestionSettings, terms: Terms) -> OpenTask:
+def _question_task(has: _OpenParts, settings: QuestionSettings, terms: TaskOptions) -> OpenTask:
     part, prepared = has.part, has.part.prepared
     events = terms.questions.task(part.id, range(len(prepared.steps)))
     stop = trio.Event()
@@ -317,18 +317,18 @@ def _question_task(has: _Opened, settings: QuestionSettings, terms: Terms) -> Op
     options = prepared.suite.evaluate_options
     return OpenTask(
         body,
-        # A failure that is tried again later would be no reason to stop now.
+        # A failure that would be retried later must not stop the task.
         0 if settings.fail_fast else options.salvage_rounds,
         watch=events,
         stop=stop if settings.fail_fast else None,
-        max_live_jobs=settings.rows_at_once(prepared.suite.quota),
+        max_live_jobs=settings.rows_at_once(prepared.suite.limits),
     )
 
 
 async def _resumed(
     part: PreparedTask, task: OpenTask, tools: Tools, journal: Journal | None, *, is_late: bool
 ) -> OpenTask:
-    """A task without the rows that an earlier execution of the run has left."""
+    """Return a task without the rows that exist from an earlier execution of the run."""
     rows = None if journal is None else journal.kept(part.id)
     if not rows:
         return task
@@ -372,6 +372,6 @@ def _tools(prepared: PreparedSuite, scripts: Scripts, run_id: str | None) -> Too
 
 
 def _width(around: Around) -> int:
-    """How many assertions of a row may ask outside at once."""
+    """Return the maximum number of concurrent external assertions of a row."""
     wanted = around.variable("ASSERTIONS_MAX_CONCURRENCY")
     return max(1, int(wanted)) if wanted.isdecimal() else WIDTH

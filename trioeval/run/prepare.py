@@ -1,4 +1,4 @@
-"""Checks everything about a suite that can be known before anything is asked of a provider."""
+"""Checks everything about a suite that can be known before the first call."""
 
 import functools
 import os
@@ -21,11 +21,11 @@ from trioeval.documents.paths import show_path
 from trioeval.errors import Problem, SuiteError, UsageError
 from trioeval.evaluation.graders import Graders, find_graders, wanted
 from trioeval.evaluation.lanes import (
+    lane_limits,
     lane_names,
-    lane_quotas,
     lane_rooms,
     lane_specs,
-    merge_lane_quotas,
+    merge_lane_limits,
     merge_task_lanes,
 )
 from trioeval.evaluation.metering import impossible_calls
@@ -48,20 +48,20 @@ from trioeval.providers import Provider, ProviderSpec
 from trioeval.providers.http.tls import check_tls
 from trioeval.providers.http.wire import TlsSettings
 from trioeval.run.checks import (
-    idle_cluster,
-    idle_prompts,
     in_the_file,
     missing_commands,
     missing_extras,
     missing_queries,
     missing_rubrics,
-    oddities,
+    rubric_prompt_warnings,
+    suite_warnings,
     unbounded,
+    unknown_cluster_warnings,
     wrong_comparisons,
     wrong_transforms,
 )
 from trioeval.run.rows_of_task import with_one_test, with_rows
-from trioeval.run.untrusted_checks import code_of_calls, strange_webhooks
+from trioeval.run.untrusted_checks import code_of_calls, foreign_webhooks
 from trioeval.suite.expand import Expansion, expand
 from trioeval.suite.extensions import Extension, read_extensions, with_before_all
 from trioeval.suite.model import Suite
@@ -70,16 +70,16 @@ from trioeval.suite.sources.code import load_filters
 from trioeval.templates import Templates
 
 if TYPE_CHECKING:
-    from trioeval.limits.model import QuotaKey
+    from trioeval.limits.model import LimitKey
 
-# What a suite is read and rendered in: folders, environment, templates; and what extensions make of it.
+# The context of a suite: folders, environment, templates, and changes by its extensions.
 
 
-def begun(suite: Suite, around: Around) -> tuple[Suite, tuple[Extension, ...]]:
-    """A suite as its extensions want it, and those.
+def apply_extensions(suite: Suite, around: Around) -> tuple[Suite, tuple[Extension, ...]]:
+    """Return a suite as changed by its extensions, and the extensions.
 
     Raises:
-        SuiteError: They are wrong, or fail.
+        SuiteError: They are not valid, or fail.
     """
     try:
         extensions = read_extensions(suite.extensions, around)
@@ -92,12 +92,12 @@ def begun(suite: Suite, around: Around) -> tuple[Suite, tuple[Extension, ...]]:
 
 
 def around_of(suite: Suite, environ: Mapping[str, str], unknown: Callable[[str], None]) -> Around:
-    """What the files of a loaded suite are read against when it runs.
+    """Return the file context of a loaded suite for a run.
 
     Args:
         suite: The suite.
         environ: The environment of the user.
-        unknown: Told of what only a run will show.
+        unknown: Called with a text for each thing that only a run can check.
     """
     return Around(
         directory=suite.directory,
@@ -112,7 +112,7 @@ def around_of(suite: Suite, environ: Mapping[str, str], unknown: Callable[[str],
 
 
 def templates_of(suite: Suite, around: Around) -> tuple[Templates, list[Problem]]:
-    """What renders the texts of a run, and what is wrong with the filters that the suite brings."""
+    """Return the templates of a run, and the problems of the suite's own filters."""
     problems: list[Problem] = []
     filters: dict[str, Callable[..., object]] = {}
     try:
@@ -123,7 +123,7 @@ def templates_of(suite: Suite, around: Around) -> tuple[Templates, list[Problem]
             for part in error.parts
         ]
     templates = Templates(
-        # The suite's own is no secret of the machine's.
+        # The suite's own variables are not secrets of the machine.
         env=suite.env if around.switch("DISABLE_TEMPLATE_ENV_VARS") else around.visible_env,
         filters=filters,
         strict=suite.evaluate_options.strict_variables,
@@ -133,21 +133,21 @@ def templates_of(suite: Suite, around: Around) -> tuple[Templates, list[Problem]
     return templates, problems
 
 
-# Which servers a run trusts, where the environment says so.
+# The certificates that a run trusts according to the environment.
 
 
 def read_trust(around: Around) -> tuple[TlsSettings, list[Problem]]:
-    """How servers are trusted that a provider's config says nothing of, and what is wrong with that.
+    """Return the TLS settings for providers without their own, and their problems.
 
     `CA_CERT_PATH` names certificates of authorities, relative to the suite's folder, and `INSECURE_SSL`
-    trusts everybody.
+    turns the verification of certificates off.
     """
     named = around.variable("CA_CERT_PATH")
     tls = TlsSettings(
         ca=around.directory / named if named else None, verify=not around.switch("INSECURE_SSL")
     )
     problems = [
-        Problem("$", f"the file {named} that CA_CERT_PATH names {fault}")
+        Problem("$", f"the file {named} of CA_CERT_PATH {fault}")
         for fault in check_tls(tls).values()
     ]
     return tls, problems
@@ -171,32 +171,33 @@ def prepare(
 ) -> PreparedSuite:
     """Load a suite if it is a path, and check all of its providers and transforms.
 
-    What it has as extensions is told that a run begins, and may change its tests and prompts.
+    Its extensions are called at this point, and may change its tests and prompts.
 
     Args:
         suite: A suite, or the path of a suite file.
-        providers: Async callables by the id that stands for them in the suite.
-        environ: Where keys and base URLs are looked for; the process environment if None.
-        max_concurrency: Calls in flight that no lane may exceed, ≥ 1.
-        replay: A file of recordings that answers in place of every provider, each with its own.
-        select: Gives the places of the tests that are run, among `all_tests` of a suite, or None for all
-            of them; asked once for each task. With a case of agents, those that it depends on are run.
-        first_n: How many tests of each task are run of those, the first ones, where each set of variables
-            that a test stands for counts as one; None is all of them.
-        max_rows: The most rows that all tasks may have together; 0 does not bound them, and None is as
-            `evaluateOptions` says it.
-        tasks: Ids of the tasks that are run, and with them all that they depend on; empty runs all.
-        one_by_one: Run one step of a task after another, in order.
-        kinds: The assertion types that a suite may use that is loaded here.
-        trusted: Whether a suite that is loaded here may run code, see the environment and use keys as it
-            likes; a suite that is loaded has its trust.
+        providers: Async callables by their provider ids in the suite.
+        environ: The environment for keys and base URLs; None is the process environment.
+        max_concurrency: The maximum concurrency of every lane, ≥ 1.
+        replay: A recording whose replies are used for every provider.
+        select: Returns the indices of the tests to run, among `all_tests` of a suite, or None for all of
+        them;
+            called once for each task. Agent cases that a selected case depends on are run as well.
+        first_n: The maximum number of tests of each task, counting each set of variables of a test as one;
+            None is all of them.
+        max_rows: The maximum number of rows of all tasks; 0 means no limit, and None takes that of
+            `evaluateOptions`.
+        tasks: Ids of the tasks to run, including their dependencies; empty runs all.
+        one_by_one: Run the steps of a task one after another, in order.
+        kinds: The assertion types of a suite that is loaded here.
+        trusted: True if a suite that is loaded here may run code, see the environment and use keys without
+            restrictions; a suite that is already loaded has its own setting.
         allow_env: Variables of the environment that templates of an untrusted suite may see.
 
     Raises:
         SuiteError: Everything that is wrong with its files; if nothing is, everything that is wrong with its
-            providers and code; `TooManyRowsError` if that is its size alone.
-        UsageError: The suite has no task of one of these ids; or `trusted` or `allow_env` is for a suite that
-            is loaded.
+            providers and code; `TooManyRowsError` if only its size is wrong.
+        UsageError: The suite has no task with one of these ids; or `trusted` or `allow_env` is given for a
+            loaded suite.
     """
     own = os.environ if environ is None else environ
     make = functools.partial(
@@ -227,7 +228,9 @@ def prepare(
 
     if isinstance(suite, Suite):
         if not trusted or allow_env:
-            raise UsageError("a suite that is loaded has its trust: give it to `load_suite`")
+            raise UsageError(
+                "trust is set when a suite is loaded: pass trusted or allow_env to `load_suite`"
+            )
         return prepared(suite)
     return prepared(
         load_suite(suite, environ=own, kinds=kinds, trusted=trusted, allow_env=allow_env)
@@ -235,23 +238,23 @@ def prepare(
 
 
 def _check_all(prepared: PreparedSuite, most: int) -> None:
-    """Refuse a suite whose tasks have too many rows together.
+    """Raise if the tasks of a suite have too many rows together.
 
     Raises:
         TooManyRowsError: They have.
     """
-    if len(prepared.tasks) < 2:  # noqa: PLR2004 - one was counted by itself
+    if len(prepared.tasks) < 2:  # noqa: PLR2004 - a single task was already checked
         return
     rows = {part.id: len(part.prepared.steps) for part in prepared.tasks}
     for part in prepared.tasks:
         if isinstance(settings := part.prepared.suite.settings, ColumnsSettings):
             rows[part.id] = settings.rows or 0
-    told = " + ".join(f"{count:,} of task {task}" for task, count in rows.items() if count)
-    check_rows(Counted(sum(rows.values()), told, "$.tasks"), most, numbered=False)
+    by_task = " + ".join(f"{count:,} of task {task}" for task, count in rows.items() if count)
+    check_rows(Counted(sum(rows.values()), by_task, "$.tasks"), most, numbered=False)
 
 
 def _places(suite: Suite, ids: Collection[str]) -> Collection[int]:
-    """The places of the tasks that are run."""
+    """Return the indices of the tasks to run."""
     places = {task.id: place for place, task in enumerate(suite.tasks)}
     if unknown := [name for name in ids if name not in places]:
         known = f"its tasks are {', '.join(places)}" if places else "it has no tasks"
@@ -271,7 +274,7 @@ def _places(suite: Suite, ids: Collection[str]) -> Collection[int]:
 def _with_tasks(
     suite: Suite, places: Collection[int], make: Callable[[Suite], PreparedSuite]
 ) -> PreparedSuite:
-    """A suite whose tasks at these places are all known to be right; it has no others."""
+    """Return a suite with its tasks at these indices, all of them checked."""
     problems: list[Problem] = []
     warnings: list[Problem] = [*suite.warnings]
     tasks: list[PreparedTask] = []
@@ -302,14 +305,14 @@ def _with_tasks(
             )
     if problems:
         raise SuiteError(dict.fromkeys(problems))
-    # The top has no rows: what is made of it holds nothing that can be wrong.
+    # The top has no rows: its remaining parts cannot have problems.
     top = make(attrs.evolve(suite, providers=(), default_test=None, extensions=(), tasks=()))
     return attrs.evolve(
         top,
         lane_specs=merge_task_lanes(
             [(task.prepared.lane_specs, task.prepared.lane_rooms) for task in tasks]
         ),
-        lane_quotas=merge_lane_quotas(task.prepared.lane_quotas for task in tasks),
+        lane_limits=merge_lane_limits(task.prepared.lane_limits for task in tasks),
         warnings=tuple(dict.fromkeys(warnings)),
         unknown=tuple(dict.fromkeys((*top.unknown, *_unknown(tasks)))),
         tasks=tuple(tasks),
@@ -317,7 +320,7 @@ def _with_tasks(
 
 
 def _key_warnings(found: PreparedSuite, loaded: Suite) -> Iterator[Problem]:
-    """Keys of the environment that go to a host that is not their vendor's, each told once for each host."""
+    """Yield keys of the environment that are sent to a host of another vendor, once for each host."""
     seen: set[SentKey] = set()
     for part in found.parts:
         prepared = part.prepared
@@ -327,14 +330,16 @@ def _key_warnings(found: PreparedSuite, loaded: Suite) -> Iterator[Problem]:
             for sent in sent_keys(spec, prepared.around.own_env.union(entry.env)):
                 if sent.is_strange and sent not in seen:
                     seen.add(sent)
-                    told = [strange_key(sent, path)]
+                    warnings = [strange_key(sent, path)]
                     yield from (
-                        told if part.place is None else in_the_file(told, loaded, part.place)
+                        warnings
+                        if part.place is None
+                        else in_the_file(warnings, loaded, part.place)
                     )
 
 
 def _unknown(tasks: Sequence[PreparedTask]) -> Iterator[str]:
-    """What only a run will show of each task."""
+    """Yield what only a run can check, for each task."""
     for task in tasks:
         yield from task.prepared.unknown
 
@@ -342,7 +347,7 @@ def _unknown(tasks: Sequence[PreparedTask]) -> Iterator[str]:
 def _lanes(
     suite: Suite, specs: Sequence[ProviderSpec], cap: int | None
 ) -> tuple[tuple[LaneSpec, ...], Sequence[Problem]]:
-    """The lanes of a suite, and what is wrong with who is asked there."""
+    """Return the lanes of a suite, and the problems of its providers."""
     faults = [*unbounded(suite, specs)]
     lanes: tuple[LaneSpec, ...] = ()
     try:
@@ -358,7 +363,7 @@ def _lanes(
 
 
 def _processes(settings: ColumnsSettings) -> Iterator[int]:
-    """How many processes each function of a dataset may have."""
+    """Yield the number of processes of each function of a dataset."""
     yield os.cpu_count() or 1
     for column in settings.columns:
         if isinstance(column, PythonColumn) and column.workers is not None:
@@ -371,12 +376,12 @@ def _settle(
     make: Callable[[Suite], PreparedSuite],
     rows: Sequence[Mapping[str, Any]],
 ) -> PreparedSuite:
-    """A task whose tests are rows that are known now. In its suite no secret is hidden yet."""
+    """Return a task with tests from rows that are known now. Its suite still contains its secrets."""
     return make(with_rows(suite, rows, templates))
 
 
 def _counted(suite: Suite, steps: Expansion) -> Counted:
-    """The rows of one task; those of a dataset are what it says."""
+    """Return the number of rows of one task; for a dataset the requested number."""
     if isinstance(suite.settings, ColumnsSettings):
         return Counted(suite.settings.rows or 0, "those of a dataset")
     return count_rows(steps)
@@ -385,11 +390,11 @@ def _counted(suite: Suite, steps: Expansion) -> Counted:
 def _confined(
     steps: Expansion, specs: Sequence[ProviderSpec], graders: Graders
 ) -> tuple[frozenset[str], Sequence[Problem]]:
-    """The hosts that an untrusted suite may ask, and what it may not have besides them."""
+    """Return the hosts that an untrusted suite may call, and its violations of that restriction."""
     asked = {host for spec in specs for host in hosts_of(spec)}
     refused = (
         *strange_graders(graders.specs, graders.paths, asked),
-        *strange_webhooks(steps, asked),
+        *foreign_webhooks(steps, asked),
         *code_of_calls(steps),
     )
     asked.update(host for spec in graders.specs for host in hosts_of(spec))
@@ -399,13 +404,13 @@ def _confined(
 def _extended(
     loaded: Suite, around: Around
 ) -> tuple[Suite, tuple[Extension, ...], Sequence[Problem]]:
-    """A suite as its extensions want it, those, and what is wrong with them."""
+    """Return a suite as changed by its extensions, the extensions, and their problems."""
     is_early, loaded = loaded.rows_of is not None, with_one_test(loaded)
-    # They hear of a task once, when its tests are known.
+    # They are called once per task, when its tests are known.
     if not loaded.extensions or is_early:
         return loaded, (), ()
     try:
-        return *begun(loaded, around), ()
+        return *apply_extensions(loaded, around), ()
     except SuiteError as error:
         return loaded, (), error.problems
 
@@ -427,7 +432,7 @@ def _prepare(
     loaded, extensions, early = _extended(loaded, around)
     check_rows(count_columns(loaded), max_rows)
     selected = with_dependencies(loaded, None if select is None else select(loaded))
-    # What a case depends on is run with it, however many that are.
+    # All dependencies of a case are run, regardless of their number.
     are_cases = isinstance(loaded.settings, AgentSettings)
     first_n = None if are_cases else first_n
     steps = expand(loaded, selected.places, first_n=first_n)
@@ -470,18 +475,18 @@ def _prepare(
     paths += graders.paths
     wide = attrs.evolve(loaded, providers=(*steps.providers, *graders.entries))
     lanes: tuple[LaneSpec, ...] = ()
-    quotas: Mapping[str, tuple[QuotaKey, ...]] = {}
+    limits: Mapping[str, tuple[LimitKey, ...]] = {}
     if len(specs) == len(wide.providers):
         lanes, wrong = _lanes(wide, specs, max_concurrency)
         wrong = (*wrong, *wrong_words(steps, specs[: len(steps.providers)], sharing, templates))
         problems += (moved(problem, paths) for problem in wrong)
-        quotas = lane_quotas(wide, specs)
-        problems += missing_extras(loaded, is_asked=bool(quotas))
+        limits = lane_limits(wide, specs)
+        problems += missing_extras(loaded, is_asked=bool(limits))
     if problems:
         raise SuiteError(problems)
     shown = without_secrets(loaded, specs)
-    names, quotas = lane_names(wide, specs), lane_quotas(wide, specs)
-    impossible = (moved(one, paths) for one in impossible_calls(shown, specs, names, quotas))
+    names, limits = lane_names(wide, specs), lane_limits(wide, specs)
+    impossible = (moved(one, paths) for one in impossible_calls(shown, specs, names, limits))
     return PreparedSuite(
         suite=shown,
         steps=expand(shown, selected.places, first_n=first_n) if shown is not loaded else steps,
@@ -490,7 +495,7 @@ def _prepare(
         graders=graders,
         lane_specs=lanes,
         lane_rooms=lane_rooms(wide, specs, cap=max_concurrency),
-        lane_quotas=quotas,
+        lane_limits=limits,
         templates=templates,
         around=around,
         sharing=sharing,
@@ -503,9 +508,9 @@ def _prepare(
         warnings=(
             *loaded.warnings,
             *selected.warnings,
-            *oddities(steps, sharing, templates),
-            *idle_prompts(steps, sharing, templates),
-            *idle_cluster(steps, sharing),
+            *suite_warnings(steps, sharing, templates),
+            *rubric_prompt_warnings(steps, sharing, templates),
+            *unknown_cluster_warnings(steps, sharing),
             *impossible,
         ),
     )

@@ -1,10 +1,10 @@
-# Apart from `run.prepare`: together they exceed 600 lines.
+# Separate from `run.prepare`: together they exceed 600 lines.
 """Tests that are the rows of an earlier task.
 
-Before that task is over its rows are not known: everything that can be checked is checked with one test
-that stands for all of them, and the tests themselves are made when their turn comes. What stands in the rows
-is data: models wrote it, so no text of it is a template or names a file. A row of which no test can be made
-is a row that ends as an error, and ends nothing else.
+The rows are only known when that task has ended: before, everything that can be checked is checked with one
+placeholder test, and the tests themselves are made when their turn comes. The contents of rows are data:
+models wrote them, so no text in them is a template or names a file. A row that is not a valid test ends as an
+error, and affects no other row.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ _STANDS_FOR_ALL = "?"
 
 
 def with_one_test(suite: Suite) -> Suite:
-    """A suite with one test in place of rows that are not known yet; any other suite as it is."""
+    """Return a suite with one placeholder test for rows that are not known yet; any other suite unchanged."""
     rows_of = suite.rows_of
     if rows_of is None:
         return suite
@@ -41,13 +41,12 @@ def with_one_test(suite: Suite) -> Suite:
 
 
 def with_rows(suite: Suite, rows: Sequence[Mapping[str, Any]], templates: Templates) -> Suite:
-    """A suite whose tests are rows; it says no more that they are to come.
+    """Return a suite whose tests are rows, without `rows_of`.
 
     Args:
-        suite: One with `rows_of`.
-        rows: What the task has left that they are of.
-        templates: What renders its variables.
-
+        suite: A suite with `rows_of`.
+        rows: The rows of that task.
+        templates: Renders its variables.
     """
     rows_of = suite.rows_of
     if rows_of is None:
@@ -57,12 +56,12 @@ def with_rows(suite: Suite, rows: Sequence[Mapping[str, Any]], templates: Templa
         found = _with_questions(suite, *_questions(rows_of, rows))
         return attrs.evolve(found, rows_of=None)
     are_cases = isinstance(suite.settings, AgentSettings)
-    tests = _Tests(rows_of, rows, templates.for_data(), are_cases)
+    tests = _RowTests(rows_of, rows, templates.for_data(), are_cases)
     return attrs.evolve(suite, tests=tests, rows_of=None)
 
 
 def value_of(row: Mapping[str, Any], name: str) -> Any:
-    """The value of a dotted name in a row; None where there is none.
+    """Return the value of a dotted name in a row; None if it does not exist.
 
     Example:
         >>> value_of({"vars": {"x": 1}, "a.b": 2}, "vars.x"), value_of({"a.b": 2}, "a.b")
@@ -87,8 +86,8 @@ def _case(number: int) -> Case:
 
 
 @attrs.frozen(eq=False)
-class _Tests(LazySequence[Test]):
-    """One test a row, made when it is looked at."""
+class _RowTests(LazySequence[Test]):
+    """One test per row, made on access."""
 
     rows_of: RowsOfTask
     rows: Sequence[Mapping[str, Any]]
@@ -106,36 +105,36 @@ class _Tests(LazySequence[Test]):
             return _test(self.rows_of, dict(row), case)
         found: dict[str, Any] = {}
         faults = []
-        for name, said in wanted.items():
+        for name, source in wanted.items():
             try:
-                found[name] = self._value(row, said)
+                found[name] = self._value(row, source)
             except TemplateError as error:
                 faults.append(f"vars.{name}: {error}")
         test = _test(self.rows_of, found, case)
         if not faults:
             return test
-        return attrs.evolve(test, fault=_fault(self.rows_of, index, "cannot be used", faults))
+        return attrs.evolve(test, fault=_fault(self.rows_of, index, "is not a valid test", faults))
 
-    def _value(self, row: Mapping[str, Any], said: str) -> Any:
-        if "{{" in said or "{%" in said:
-            return self.templates.render(said, row)
-        return value_of(row, said)
+    def _value(self, row: Mapping[str, Any], source: str) -> Any:
+        if "{{" in source or "{%" in source:
+            return self.templates.render(source, row)
+        return value_of(row, source)
 
 
 def _fault(rows_of: RowsOfTask, number: int, what: str, faults: Sequence[str]) -> str:
-    """Why a row is no test."""
+    """Return the message for a row that is not a valid test."""
     return "\n".join([f"row {number} of task {rows_of.task} {what}:", *faults])
 
 
 def _with_questions(
     suite: Suite, questions: Sequence[Question], faults: Mapping[int, str]
 ) -> Suite:
-    """A suite with other questions.
+    """Return a suite with other questions.
 
     Args:
-        suite: It.
-        questions: They.
-        faults: Why some of them cannot be asked, by place.
+        suite: The suite.
+        questions: The questions.
+        faults: The reasons why some of them are not valid, by index.
     """
     settings = suite.settings
     if not isinstance(settings, QuestionSettings):
@@ -153,27 +152,28 @@ def _with_questions(
 def _questions(
     rows_of: RowsOfTask, rows: Sequence[Mapping[str, Any]]
 ) -> tuple[Sequence[Question], Mapping[int, str]]:
-    """A question for each row, and why some cannot be asked, by place."""
-    said = rows_of.question
+    """Return a question for each row, and the reasons why some are not valid, by index."""
+    fields = rows_of.question
     entries = [
-        {key: _as_question_part(key, value_of(row, name)) for key, name in said.items()}
+        {key: _as_question_part(key, value_of(row, name)) for key, name in fields.items()}
         for row in rows
     ]
     mistakes: dict[int, list[str]] = {}
-    for place, told in _mistakes(entries):
-        mistakes.setdefault(place, []).append(told)
+    for place, messages in _mistakes(entries):
+        mistakes.setdefault(place, []).append(messages)
     good = [entry for place, entry in enumerate(entries) if place not in mistakes]
     asked = iter(questions_in(_document(good)) if good else ())
     questions = [
         _shown(entry) if place in mistakes else next(asked) for place, entry in enumerate(entries)
     ]
     return questions, {
-        place: _fault(rows_of, place, "is no question", told) for place, told in mistakes.items()
+        place: _fault(rows_of, place, "is not a valid question", messages)
+        for place, messages in mistakes.items()
     }
 
 
 def _mistakes(entries: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, str]]:
-    """What is wrong with which entry."""
+    """Yield the mistakes of entries, with their indices."""
     if not entries:
         return
     try:
@@ -190,13 +190,13 @@ def _document(entries: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
 
 
 def _shown(entry: Mapping[str, Any]) -> Question:
-    """What stands for a row that is no question: it is never asked."""
+    """Return a placeholder for a row that is not a valid question: it is never sent."""
     text = entry["question"]
     return Question(question=text if isinstance(text, str) else "", answers=(), correct_answers=())
 
 
 def _as_question_part(key: str, value: Any) -> Any:
-    """Numbers as the texts that they are; one correct answer as a list of it."""
+    """Return numbers as text, and one correct answer as a list."""
     if key in ("answers", "correctAnswers"):
         return [_text(one) for one in (value if isinstance(value, list) else [value])]
     return _text(value)

@@ -1,7 +1,7 @@
-"""Runs a suite: opens its providers, and gives its rows in order.
+"""Runs a suite: opens its providers, and emits its rows in order.
 
-The one call that the command line and Trio applications share. Everything that is wrong with a suite is
-said before anything is asked of a provider.
+The command line and Trio applications share this call. All problems of a suite are reported before the first
+call of a provider.
 """
 
 import functools
@@ -18,7 +18,7 @@ import trio
 from trioeval.agent.open import AgentTerms, open_agents
 from trioeval.columns.events import DatasetEvent
 from trioeval.columns.model import ColumnsSettings
-from trioeval.columns.open import DatasetsTold, SeedFiles, read_seeds
+from trioeval.columns.open import DatasetOptions, SeedFiles, read_seeds
 from trioeval.columns.result import DatasetResult
 from trioeval.columns.spec import Rows
 from trioeval.errors import ProviderError, UsageError
@@ -31,35 +31,35 @@ from trioeval.evaluation.task_run import Emit, EmitMany, Observers, TaskRun
 from trioeval.grading import KINDS, Kinds
 from trioeval.kernel import Budget, Lanes, Observer
 from trioeval.kernel.events import guarded
-from trioeval.limits.backend import Quota
+from trioeval.limits.backend import SharedLimits
 from trioeval.providers import Provider, Recorder
 from trioeval.question_eval.events import QuestionObserver, QuestionRun
 from trioeval.question_eval.model import QuestionSettings
 from trioeval.run.journal import RunJournal
-from trioeval.run.open_task import Terms, check_judge_lanes, open_task
+from trioeval.run.open_task import TaskOptions, check_judge_lanes, open_task
 from trioeval.run.prepare import prepare
-from trioeval.run.shared_limits import open_suite_quota, permits_of
+from trioeval.run.shared_limits import open_suite_limits, permits_of
 from trioeval.run.task_graph import TaskOrder, one_at_a_time, run_tasks
 from trioeval.suite.model import BudgetSettings, Suite
 from trioeval.suite.sources.code import Calls
 
-# Runs a suite that is prepared: opens its tasks, runs them, closes them.
+# Running of a prepared suite: its tasks are opened, run and closed.
 #
-# What the front doors have in common: `run_suite`, and those that build datasets.
+# The common part of `run_suite` and of the functions that build datasets.
 
 
 log = logging.getLogger("trioeval")
 
 OPENED_WITHIN = 60.0
-"""Seconds in which all providers of a suite have to be open."""
+"""The timeout for opening all providers of a suite, in seconds."""
 
 _ENDED_WITHIN = 5.0
-"""Seconds in which processes that are killed have ended."""
+"""The timeout for the end of killed processes, in seconds."""
 
 
 @attrs.frozen(kw_only=True)
-class RunTerms:
-    """How a suite is run, and who is told; as for `trioeval.run.run_suite`."""
+class RunOptions:
+    """The settings of a run and its observers; see the arguments of `run_suite`."""
 
     emit: Emit
     emit_many: EmitMany | None
@@ -76,47 +76,46 @@ class RunTerms:
     refresh_cache: bool
     questions: QuestionObserver | None
     settled: Callable[[PreparedTask], None]
-    datasets: DatasetsTold
+    datasets: DatasetOptions
     agents: AgentTerms
 
 
 @attrs.frozen
 class RunTotals:
-    """How a run ended."""
+    """The totals of a run."""
 
     counts: Mapping[Status, int]
     is_finished: bool
-    """Whether nothing is left to be run."""
+    """True if everything has been run."""
     duration: float
     """Seconds on the Trio clock."""
 
 
-def make_lanes(*suites: PreparedSuite, quota: Quota | None = None) -> Lanes:
-    """Lanes that serve all of these suites; where two give a lane different limits, the stricter hold.
+def make_lanes(*suites: PreparedSuite, limits: SharedLimits | None = None) -> Lanes:
+    """Return lanes that serve all of these suites; if two limit a lane differently, the stricter limit holds.
 
     Args:
-        *suites: Those that share the lanes.
-        quota: Who keeps the limits that they share with others, see `open_suite_quota`; with None, calls
-            count against none of those.
+        *suites: The suites that share the lanes.
+        limits: Their shared limits, see `open_suite_limits`; with None, calls do not count against them.
     """
     specs = merge_lane_specs(prepared.lane_specs for prepared in suites)
-    permits = {} if quota is None else permits_of(quota, *suites)
-    said = (prepared.suite.evaluate_options.max_total_concurrency for prepared in suites)
-    cap = min((one for one in said if one is not None), default=None)
-    # Chance, so that programs that share a provider do not come back to it in step.
+    permits = {} if limits is None else permits_of(limits, *suites)
+    caps = (prepared.suite.evaluate_options.max_total_concurrency for prepared in suites)
+    cap = min((one for one in caps if one is not None), default=None)
+    # Random jitter, so that programs that share a provider do not retry at the same time.
     return Lanes(specs, rng=Random().random, permits=permits, cap=cap)  # noqa: S311 - no secret
 
 
-async def run_prepared(prepared: PreparedSuite, how: RunTerms) -> RunTotals:
+async def run_prepared(prepared: PreparedSuite, how: RunOptions) -> RunTotals:
     """Run a suite. A checkpoint.
 
     Raises:
         SuiteError: A seed of a dataset cannot be read; nothing was called.
         ProviderError: A provider cannot be opened, or not within `OPENED_WITHIN`; nothing was called.
-        QuotaError: Whoever keeps the shared limits of the suite cannot be asked; nothing was called.
+        LimitError: The limit server of the suite is unreachable; nothing was called.
         DatasetError: A folder of a dataset cannot be used; nothing was called.
-        PlanError: A lane is missing, or tasks wait for each other.
-        Exception: Whatever `emit` raised; the run is ended for it.
+        PlanError: A lane is missing, or tasks depend on each other in a cycle.
+        Exception: Whatever `emit` raised; it ends the run.
     """
     journal = how.journal
     if journal is None:
@@ -124,33 +123,33 @@ async def run_prepared(prepared: PreparedSuite, how: RunTerms) -> RunTotals:
     journal.begin(prepared)
     is_left = False
 
-    def tell(result: DatasetResult, rows: Rows) -> None:
+    def on_result(result: DatasetResult, rows: Rows) -> None:
         nonlocal is_left
         is_left = is_left or result.is_left
         journal.dataset_ended(result)
-        how.datasets.tell(result, rows)
+        how.datasets.on_result(result, rows)
 
-    datasets = attrs.evolve(how.datasets, tell=tell)
+    datasets = attrs.evolve(how.datasets, on_result=on_result)
     totals = await _run(prepared, attrs.evolve(how, datasets=datasets))
     return attrs.evolve(totals, is_finished=totals.is_finished and not is_left)
 
 
 @attrs.define
-class JournalEnd:
-    """What is written down of a run when it is over."""
+class RunEnd:
+    """The final state of a run for its journal."""
 
     is_finished: bool = False
-    """Whether nothing is left to be run."""
+    """True if everything has been run."""
 
 
 @asynccontextmanager
-async def ended(journal: RunJournal | None) -> AsyncIterator[JournalEnd]:
-    """A block in which a run is under way; whatever ends it, its journal is ended, and the run is free.
+async def ended(journal: RunJournal | None) -> AsyncIterator[RunEnd]:
+    """Open a block for a run, which ends its journal and releases the run in any case.
 
     Args:
-        journal: Of the run; None where it is not kept.
+        journal: The journal of the run; None without one.
     """
-    end, began_at = JournalEnd(), trio.current_time()
+    end, began_at = RunEnd(), trio.current_time()
     try:
         yield end
     finally:
@@ -160,7 +159,7 @@ async def ended(journal: RunJournal | None) -> AsyncIterator[JournalEnd]:
                 await journal.end(finished=end.is_finished, duration=duration)
 
 
-async def _run(prepared: PreparedSuite, how: RunTerms) -> RunTotals:
+async def _run(prepared: PreparedSuite, how: RunOptions) -> RunTotals:
     options = prepared.suite.evaluate_options
     limit_ms = options.max_eval_time_ms
     left = _left(prepared)
@@ -170,13 +169,13 @@ async def _run(prepared: PreparedSuite, how: RunTerms) -> RunTotals:
         isinstance(part.prepared.suite.settings, ColumnsSettings) for part in prepared.parts
     )
     if has_datasets and opened is not seeds:
-        # These may be huge, and have nothing to do with providers.
+        # They may be huge, and are independent of providers.
         read = functools.partial(read_seeds, prepared)
         seeds = await trio.to_thread.run_sync(read, abandon_on_cancel=True)
-    # Cancelled while it is opened, a suite would end without its rows: test_interrupts.py.
+    # If cancelled while it is opened, a suite would end without its rows: test_interrupts.py.
     with trio.move_on_after(OPENED_WITHIN, shield=True) as opening:
         async with AsyncExitStack() as stack:
-            terms = Terms(
+            terms = TaskOptions(
                 how.recorder,
                 how.run_id,
                 how.warn,
@@ -196,8 +195,8 @@ async def _run(prepared: PreparedSuite, how: RunTerms) -> RunTotals:
             tasks = [await open_task(part, stack, terms) for part in prepared.parts]
             lanes = how.lanes
             if lanes is None:
-                quota = await stack.enter_async_context(open_suite_quota(prepared, warn=how.warn))
-                lanes = make_lanes(prepared, quota=quota)
+                limits = await stack.enter_async_context(open_suite_limits(prepared, warn=how.warn))
+                lanes = make_lanes(prepared, limits=limits)
             opening.shield, opening.deadline = False, math.inf
             started_at = trio.current_time()
             emit, emit_many = how.emit, how.emit_many
@@ -226,7 +225,7 @@ async def _run(prepared: PreparedSuite, how: RunTerms) -> RunTotals:
                 terms.questions.end(trio.current_time())
             duration = trio.current_time() - started_at
     if opening.cancelled_caught:
-        msg = f"the providers were not open within {OPENED_WITHIN:g} seconds"
+        msg = f"the providers could not be opened within {OPENED_WITHIN:g} seconds"
         raise ProviderError("attempt_timeout", msg)
     return RunTotals(run.counts, not run.unended, duration)
 
@@ -239,19 +238,21 @@ async def prepared_of(
     trusted: bool = True,
     allow_env: Collection[str] = (),
 ) -> PreparedSuite:
-    """A suite, prepared if it is not. A checkpoint if files are read.
+    """Return a prepared suite. A checkpoint if files are read.
 
     Raises:
         SuiteError: As for `prepare`.
-        UsageError: As for `trioeval.run.run_suite`.
+        UsageError: As for `run_suite`.
     """
     if kinds is not None and isinstance(suite, Suite | PreparedSuite):
-        raise UsageError("a suite that is loaded has its kinds: give them to `load_suite`")
+        raise UsageError("kinds are set when a suite is loaded: pass them to `load_suite`")
     if isinstance(suite, PreparedSuite) and (allow_env or not trusted):
-        raise UsageError("a suite that is loaded has its trust: give it to `load_suite`")
+        raise UsageError(
+            "trust is set when a suite is loaded: pass trusted or allow_env to `load_suite`"
+        )
     if isinstance(suite, PreparedSuite):
         if providers is not None:
-            raise UsageError("a prepared suite has its providers: give them to `prepare`")
+            raise UsageError("providers are set when a suite is prepared: pass them to `prepare`")
         return suite
     make = functools.partial(
         prepare,
@@ -269,11 +270,11 @@ async def prepared_of(
         with started.noted():
             return make()
 
-    # Files are read, and generators of tests may run: others go on meanwhile.
+    # Files are read, and generators of tests may run, in a thread, so that other tasks continue.
     try:
         return await trio.to_thread.run_sync(load, abandon_on_cancel=True)
     finally:
-        # Of a thread that is left alone no process may stay: test_sources_prompts_code.py.
+        # No process of an abandoned thread may remain: test_sources_prompts_code.py.
         with trio.move_on_after(_ENDED_WITHIN, shield=True):
             await trio.to_thread.run_sync(started.end, abandon_on_cancel=True)
 
@@ -283,7 +284,7 @@ def _asks_questions(part: PreparedTask) -> bool:
 
 
 def _left(prepared: PreparedSuite) -> Mapping[str, RowsLeft]:
-    """What gets the rows of the tasks that others are made of."""
+    """Return receivers for the rows of tasks that are used by other tasks."""
     suites = [part.prepared.suite for part in prepared.parts]
     wanted = {suite.rows_of.task for suite in suites if suite.rows_of is not None}
     for suite in suites:
@@ -291,8 +292,8 @@ def _left(prepared: PreparedSuite) -> Mapping[str, RowsLeft]:
     return {task: RowsLeft() for task in wanted}
 
 
-def nobody(_told: object) -> None:
-    """Hears what nobody wants to hear."""
+def ignore(_told: object) -> None:
+    """Do nothing: the default observer."""
 
 
 def _budget(settings: BudgetSettings | None) -> Budget | None:
@@ -303,7 +304,7 @@ def _budget(settings: BudgetSettings | None) -> Budget | None:
 
 @attrs.frozen
 class SuiteSummary:
-    """How a suite ended, in numbers. Every row is in exactly one of the four, kept ones among them."""
+    """The totals of a suite. Every row, including recorded ones, is counted in exactly one of the four."""
 
     passed: int
     failed: int
@@ -311,13 +312,13 @@ class SuiteSummary:
     duration: float
     """Seconds on the Trio clock."""
     datasets: tuple[DatasetResult, ...] = ()
-    """What became of the datasets that it built, as they were over."""
+    """The results of its datasets, in the order in which they ended."""
     not_run: int = 0
-    """Rows that were left before their end: they are not among the errors."""
+    """Rows that were not run or not finished; not counted as errors."""
 
     @property
     def rows(self) -> int:
-        """All rows."""
+        """The number of all rows."""
         return self.passed + self.failed + self.errors + self.not_run
 
 
@@ -350,59 +351,59 @@ async def run_suite(
 ) -> SuiteSummary:
     """Run a suite and emit its rows in index order. A checkpoint.
 
-    Tasks that do not depend on each other run side by side on the same lanes; their rows come in any
-    mixture, those of one task in index order.
+    Tasks that do not depend on each other run concurrently on the same lanes; their rows are interleaved,
+    and the rows of each task are in index order.
 
-    Cancelling the surrounding scope ends the calls at once; every row is still emitted, those that were
-    not finished as errors that say so.
+    Cancelling the surrounding scope ends the calls at once; every row is still emitted, unfinished ones as
+    errors.
 
     Args:
         suite: A suite, a prepared suite, or the path of a suite file.
-        emit: Awaited with one row after another, each as soon as all before it in its task are known.
-        emit_many: Awaited in place of `emit` with rows that never began, many at once and in their place,
-            but for the first ones; None emits each of them.
-        lanes: Lanes to run on, shared with other runs; its own if None, which count against the quota of
-            the suite. See `make_lanes`.
-        providers: Async callables by the id that stands for them in the suite.
-        kinds: The assertion types that a suite may use that is loaded here; None is all that are built in.
-        stop: When set, no new row starts and those under way run to their end; one that waits for its
-            first permit of a shared limit counts as new.
-        observe: Told of everything that lanes and jobs do.
-        observers: Gives who is told of what the jobs of one task do, by the id of that task and by what
-            tells which row a job is for; asked once for each task. What a lane does is told to that of
-            the task whose call is concerned.
-        recorder: Writes down everything that providers answer; not what is had without asking them.
-        run_id: What templates see as `__evalId`.
-        warn: Told of what fails without harm, such as an extension behind a row; None logs it.
-        journal: Where the suite, calls and rows are written down, each as soon as it ends, and how the run
-            ended, whatever ended it: then it can go on at once. A row is emitted when it is safe there.
-            Rows that it keeps are not run and not emitted, but counted; replies that it has are not asked
-            for again. They count in their rows as if they were asked for now, and use nothing of a budget.
-        record_observers: Told of each call and row as soon as it ends, behind the journal.
-        cache: Where replies are looked for and kept; None asks for each.
-        refresh_cache: Ask for each reply, and keep it in place of the one that is in the cache.
-        questions: Told of what becomes of each question of tasks of type `question_eval`, as it happens.
-        settled: Told of each task whose tests are the rows of an earlier one, as soon as they are known.
-        datasets: Told of each dataset when its task is over, however that ended.
-        dataset_events: Told of what happens to datasets, with the ids of their tasks.
-        reconcile: Whether a dataset of the run may be another one now than when it was begun: what was made
-            of columns that are as they were is kept.
-        agents: How tasks of type `agent` are worked on; None keeps their folders only as long as it runs.
-        trusted: Whether a suite that is loaded here may run code, see the environment and use keys as it
-            likes.
+        emit: Awaited with one row after another, each as soon as all rows before it in its task are known.
+        emit_many: Awaited instead of `emit` with many rows at once that were never started, in their place in
+            the order, except for the first ones; None emits each of them.
+        lanes: Lanes that are shared with other runs; None creates lanes that count against the limits of the
+            suite. See `make_lanes`.
+        providers: Async callables by their provider ids in the suite.
+        kinds: The assertion types of a suite that is loaded here; None is all built-in types.
+        stop: Once it is set, no new row starts and running rows continue to their end; a row that waits for
+            its first permit of a shared limit counts as new.
+        observe: Called with the events of lanes and jobs.
+        observers: Returns the observer for the jobs of one task, from the id of the task and a function that
+            maps a job to its row; called once for each task. Events of a lane go to the observer of the task
+            whose call they are about.
+        recorder: Records every provider reply, except cached ones.
+        run_id: The value of `__evalId` in templates.
+        warn: Called with harmless failures, such as that of an extension after a row; None logs them.
+        journal: Records the suite, calls and rows, each as soon as it ends, and the end of the run in any
+            case: then the run can be resumed at once. A row is emitted after it is stored there. Rows that it
+            already has are not run and not emitted, but counted; replies that it has are not requested again.
+            They count in their rows like new replies, but use no budget.
+        record_observers: Called with each call and row as soon as it ends, after the journal.
+        cache: The cache of replies; None requests each reply.
+        refresh_cache: Request each reply, and replace the one in the cache.
+        questions: Called with each event of questions in tasks of type `question_eval`.
+        settled: Called with each task whose tests are the rows of an earlier one, as soon as they are known.
+        datasets: Called with the result of each dataset when its task has ended, in any case.
+        dataset_events: Called with the events of datasets, and the ids of their tasks.
+        reconcile: True if a dataset may differ from that of the resumed run: the values of unchanged columns
+            are kept.
+        agents: The settings of tasks of type `agent`; None keeps their folders only during the run.
+        trusted: True if a suite that is loaded here may run code, see the environment and use keys without
+            restrictions.
         allow_env: Variables of the environment that templates of an untrusted suite may see.
 
     Returns:
-        How many rows ended in which way.
+        The numbers of rows by outcome.
 
     Raises:
-        SuiteError: The suite is wrong; nothing was called.
+        SuiteError: The suite is not valid; nothing was called.
         ProviderError: A provider cannot be opened, or not within `OPENED_WITHIN`; nothing was called.
-        QuotaError: Whoever keeps the shared limits of the suite cannot be asked; nothing was called.
-        UsageError: `providers` for a suite that was prepared with its own, `kinds` for one that is loaded,
-            `trusted` or `allow_env` as well, or a `journal` whose run is over.
-        PlanError: `lanes` lacks a lane that the suite needs, or tasks made in Python wait for each other.
-        Exception: Whatever `emit` raised; the run is ended for it.
+        LimitError: The limit server of the suite is unreachable; nothing was called.
+        UsageError: `providers` is given for a prepared suite, `kinds`, `trusted` or `allow_env` for a loaded
+            one, or the run of `journal` has ended.
+        PlanError: `lanes` lacks a lane that the suite needs, or tasks made in Python form a cycle.
+        Exception: Whatever `emit` raised; it ends the run.
 
     Example:
         >>> from trioeval import parse_suite
@@ -427,7 +428,7 @@ async def run_suite(
     """
     built: list[DatasetResult] = []
 
-    def tell(result: DatasetResult, _rows: object) -> None:
+    def on_result(result: DatasetResult, _rows: object) -> None:
         built.append(result)
         if datasets is not None:
             datasets(result)
@@ -435,7 +436,7 @@ async def run_suite(
     async with ended(journal) as end:
         totals = await run_prepared(
             await prepared_of(suite, providers, kinds, trusted=trusted, allow_env=allow_env),
-            RunTerms(
+            RunOptions(
                 emit=emit,
                 emit_many=emit_many,
                 lanes=lanes,
@@ -450,8 +451,10 @@ async def run_suite(
                 cache=cache,
                 refresh_cache=refresh_cache,
                 questions=guarded(questions),
-                settled=settled or nobody,
-                datasets=DatasetsTold(tell=tell, observe=dataset_events, reconcile=reconcile),
+                settled=settled or ignore,
+                datasets=DatasetOptions(
+                    on_result=on_result, on_event=dataset_events, reconcile=reconcile
+                ),
                 agents=agents or AgentTerms(),
             ),
         )
@@ -478,17 +481,17 @@ async def collect(
 ) -> list[Row]:
     """Run a suite and return its rows, `rows[i].index == i`. A checkpoint.
 
-    Of a suite with tasks, the rows of the first task come first, and so on.
+    For a suite with tasks, the rows of the first task come first, and so on.
 
-    A caller that may cancel it and wants what was finished gives `run_suite` an `emit` of its own. `trusted`
+    A caller that may cancel it and needs partial results should pass its own `emit` to `run_suite`. `trusted`
     and `allow_env` are those of `run_suite`.
 
     Raises:
-        SuiteError: The suite is wrong; nothing was called.
+        SuiteError: The suite is not valid; nothing was called.
     """
     rows: list[Row] = []
 
-    async def keep(row: Row) -> None:  # noqa: ASYNC124 - lists do not wait
+    async def keep(row: Row) -> None:  # noqa: ASYNC124 - it does not wait
         rows.append(row)
 
     prepared = await prepared_of(suite, providers, kinds, trusted=trusted, allow_env=allow_env)

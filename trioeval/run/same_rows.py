@@ -1,8 +1,8 @@
-"""Rows that are there already, of a task whose tests were not known when its run went on.
+"""The recorded rows of a resumed task whose tests were not known at the start of the run.
 
-Its suite may say what it said, and its tests be others all the same: a dataset was extended, or made anew.
-So each row that is kept is looked at when its test is known. What all of its tests have in common is known
-before, and is part of what is said of the task as a whole.
+Its suite may be unchanged although its tests differ: a dataset was extended, or made again. So each recorded
+row is compared when its test is known. The common part of all of its tests is known before, and is part of
+the digest of the task.
 """
 
 import hashlib
@@ -21,8 +21,8 @@ _DATASET = "dataset"
 
 
 @attrs.frozen(eq=False)
-class _Same:
-    """Some of the rows that are kept."""
+class _SameRows:
+    """A subset of recorded rows."""
 
     _rows: KeptRows
     _indices: frozenset[int] = attrs.field(repr=False)
@@ -34,12 +34,12 @@ class _Same:
         return len(self._indices)
 
     def record(self, index: int, /) -> Mapping[str, Any]:
-        """See `KeptRows`."""
+        """Return the record of a row, as in `KeptRows`."""
         return self._rows.record(index)
 
 
 def same_rows(rows: KeptRows, steps: Expansion) -> KeptRows:
-    """Those rows that are of the same provider, prompt and variables as the steps that stand there now."""
+    """Return the rows that have the same provider, prompt and variables as the current steps."""
     identities, entries = Identities(), steps.providers
     same = []
     for step in steps:
@@ -47,14 +47,13 @@ def same_rows(rows: KeptRows, steps: Expansion) -> KeptRows:
             entry = entries[step.column.provider_index]
             if identities.of(step, entry).id == row_id_of(rows.record(step.index)):
                 same.append(step.index)
-    return _Same(rows, frozenset(same))
+    return _SameRows(rows, frozenset(same))
 
 
 def task_digest(part: PreparedTask, sources: Callable[[str], str | None] | None = None) -> str:
-    """What of a task decides how its rows end, whatever they are; see `settings_digest`.
+    """Return a digest of everything in a task that affects its rows; see `settings_digest`.
 
-    Of one whose tests are not known that is also what they have in common. A dataset knows itself whether it
-    is another one.
+    If its tests are not known, that includes their common part. Datasets detect changes themselves.
     """
     prepared = part.prepared
     if isinstance(prepared.suite.settings, ColumnsSettings):

@@ -1,40 +1,40 @@
-"""The limits that a suite shares with others, opened for its run, and what its lanes ask of them."""
+"""The shared limits of a suite, opened for its run, and the permits that its lanes need."""
 
 import logging
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from random import Random
 
-from trioeval.evaluation.lanes import merge_lane_quotas
+from trioeval.evaluation.lanes import merge_lane_limits
 from trioeval.evaluation.prepared import PreparedSuite
 from trioeval.kernel.reservations import Permits
-from trioeval.limits.backend import Quota
+from trioeval.limits.backend import SharedLimits
 
 
 @asynccontextmanager
-async def open_suite_quota(
+async def open_suite_limits(
     prepared: PreparedSuite, *, warn: Callable[[str], None] | None = None
-) -> AsyncGenerator[Quota | None]:
-    """The quota of a suite, for as long as the block; None where no lane of it counts against one.
+) -> AsyncGenerator[SharedLimits | None]:
+    """Open the shared limits of a suite for the duration of the block; None if no lane uses them.
 
     Args:
         prepared: The suite.
-        warn: Told of what goes wrong and ends no call, and of limits that are kept otherwise than the suite
-            says; must not raise. None logs it.
+        warn: Called with failures that end no call, and with limits that differ from those of the suite; must
+            not raise. None logs them.
 
     Raises:
-        QuotaError: Whoever keeps the limits cannot be asked, or does not take those of the suite.
-        SuiteError: The file of limits is wrong.
+        LimitError: The limit server is unreachable, or rejects the limits of the suite.
+        SuiteError: The limits file is not valid.
     """
-    settings = prepared.suite.quota
-    if settings is None or not prepared.lane_quotas:
+    settings = prepared.suite.limits
+    if settings is None or not prepared.lane_limits:
         yield None
         return
-    from trioeval.limits.open import Batch, open_quota  # noqa: PLC0415 - only suites with quotas
+    from trioeval.limits.open import Batch, open_limits  # noqa: PLC0415 - only suites with limits
 
     batch = settings.batch
-    told = logging.getLogger("trioeval").warning if warn is None else warn
-    async with open_quota(
+    report = logging.getLogger("trioeval").warning if warn is None else warn
+    async with open_limits(
         backend=settings.backend,
         url=settings.url,
         namespace=settings.namespace,
@@ -44,17 +44,17 @@ async def open_suite_quota(
         patience=settings.patience_ms / 1000,
         request_timeout=settings.request_timeout_ms / 1000,
         batch=None if batch is None else Batch(batch.size, batch.flush_ms / 1000),
-        rng=Random(),  # noqa: S311 - no secret: ids of leases have to differ, and no more
-        warn=told,
-    ) as quota:
-        yield quota
+        rng=Random(),  # noqa: S311 - no secret: lease ids only have to be unique
+        warn=report,
+    ) as limits:
+        yield limits
 
 
-def permits_of(quota: Quota, *suites: PreparedSuite) -> dict[str, Permits]:
-    """What the calls of each lane ask before they start; of lanes without shared limits, nothing.
+def permits_of(limits: SharedLimits, *suites: PreparedSuite) -> dict[str, Permits]:
+    """Return the permits that the calls of each lane need before they start.
 
     Raises:
-        SuiteError: Suites count something else of the calls of a lane against the same limit.
+        SuiteError: Suites count different amounts of the calls of a lane against the same limit.
     """
-    merged = merge_lane_quotas(prepared.lane_quotas for prepared in suites)
-    return {lane: quota.permits(lane, keys) for lane, keys in merged.items()}
+    merged = merge_lane_limits(prepared.lane_limits for prepared in suites)
+    return {lane: limits.permits(lane, keys) for lane, keys in merged.items()}

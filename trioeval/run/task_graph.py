@@ -1,7 +1,7 @@
-"""Runs the tasks of a suite: side by side where they may, each as soon as those that it depends on are over.
+"""Runs the tasks of a suite: concurrently where possible, each as soon as its dependencies have ended.
 
-Some tasks can be opened before anything runs. Others are made of what earlier tasks leave, their rows or a
-dataset; they are opened when their turn comes.
+Some tasks can be opened before the run. Others use the rows or the dataset of an earlier task; they are
+opened when that task has ended.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
@@ -18,53 +18,53 @@ from trioeval.evaluation.row import Row, RowsNotRun
 from trioeval.evaluation.task_run import Emit, EmitMany, OpenTask, TaskRun
 from trioeval.suite.dependencies import Lacking, chain_text
 
-# Which tasks of a suite may start when. Pure.
+# The order of the tasks of a suite. Pure.
 #
-# A task starts when all that it depends on are over. If one of them has a row without a verdict, it *lacks*
-# that: what it would be judged by is not there. What becomes of it then is its policy. Most are over
-# themselves at that, and what depends on them lacks them. One whose policy is `run` runs all the same; one
-# whose policy is `block` is held until everything else is over, and then given up with its chain.
+# A task starts when all of its dependencies have ended. If one of them has a row without a verdict, that
+# dependency is incomplete, and the policy of the task decides. With most policies the task ends without being
+# run, and its own dependants find it incomplete. A task with the policy `run` runs anyway; one with the
+# policy `block` is held until all other tasks have ended, and then given up, with the chain of dependencies.
 #
-# A task that was cut off because the budget of the run is used up is no such loss: a resume goes on with it.
-# So whatever depends on it is left as well, unless something else that it depends on is lost.
+# A task that was cut off because the budget of the run is exhausted counts differently, because a resume
+# continues it: its dependants are not run either, unless another dependency is incomplete.
 
 
 @attrs.frozen
-class Startable:
-    """A task that waits for nothing any more."""
+class StartableTask:
+    """A task that no longer waits."""
 
     place: int
     """Its position among the tasks."""
     lacking: Lacking | None = None
-    """What it lacks, so that nothing of it is called; None if it may run."""
+    """The incomplete dependency by which it is not run; None if it may run."""
     chain: str | None = None
-    """Why it was held and is given up now, in a sentence; None where it was not."""
+    """The reason in one sentence if it was held and is given up now."""
 
 
 @attrs.define(eq=False)
 class TaskOrder:
-    """What depends on what, and what is over. Good for one run."""
+    """The dependencies of tasks, and the tasks that have ended. For a single run."""
 
     _tasks: Sequence[PreparedTask]
     _sorter: "TopologicalSorter[str | None]"
     _incomplete: set[str | None] = attrs.field(init=False, factory=set)
     _cut: set[str | None] = attrs.field(init=False, factory=set)
     _active: int = attrs.field(init=False, default=0)
-    """Tasks that were started and are not over."""
+    """The number of started tasks that have not ended."""
     _held: list[int] = attrs.field(init=False, factory=list)
-    """Places of those that wait until everything else is over."""
+    """Indices of the tasks that are held until all others have ended."""
 
     @classmethod
     def of(cls, tasks: Sequence[PreparedTask]) -> "TaskOrder":
-        """Nothing has started yet.
+        """Return the order before any task has started.
 
         Raises:
-            PlanError: Two tasks have one id, one depends on a task that there is not, or they wait for
-                each other.
+            PlanError: Two tasks have the same id, a dependency does not exist, or tasks depend on each other
+                in a cycle.
         """
         ids = [task.id for task in tasks]
         if len(set(ids)) < len(ids):
-            msg = f"the ids of tasks must be different, got {ids}"
+            msg = f"task ids must be unique, got {ids}"
             raise PlanError(msg)
         graph = {task.id: task.depends_on for task in tasks}
         for task in tasks:
@@ -76,19 +76,19 @@ class TaskOrder:
             sorter.prepare()
         except CycleError as error:
             path = " → ".join(map(str, reversed(error.args[1])))
-            msg = f"tasks wait for each other: {path}"
+            msg = f"tasks depend on each other in a cycle: {path}"
             raise PlanError(msg) from None
         return cls(tasks, sorter)
 
-    def begin(self) -> Sequence[Startable]:
-        """The tasks that depend on none; asked for first, and once."""
+    def begin(self) -> Sequence[StartableTask]:
+        """Return the tasks without dependencies; called first, and once."""
         return self._ready()
 
-    def over(self, place: int, end: TaskEnd) -> Sequence[Startable]:
-        """A task is over, and these waited for it last.
+    def over(self, place: int, end: TaskEnd) -> Sequence[StartableTask]:
+        """Return the tasks that can start after a task has ended.
 
         Args:
-            place: Its position.
+            place: The index of the task that has ended.
             end: How it ended.
         """
         task = self._tasks[place]
@@ -100,20 +100,20 @@ class TaskOrder:
         self._sorter.done(task.id)
         return self._ready()
 
-    def _ready(self) -> list[Startable]:
+    def _ready(self) -> list[StartableTask]:
         ready = set(self._sorter.get_ready())
-        found: list[Startable] = []
+        found: list[StartableTask] = []
         for place, task in enumerate(self._tasks):
             if task.id not in ready:
                 continue
             by, policy = self._first_lost(task), task.when_failed
             if by is None or policy == "run":
                 cut = next(filter(self._cut.__contains__, task.depends_on), None)
-                found.append(Startable(place, None if cut is None else Lacking(cut, "cut")))
+                found.append(StartableTask(place, None if cut is None else Lacking(cut, "cut")))
             elif policy == "block":
                 self._held.append(place)
             else:
-                found.append(Startable(place, Lacking(by, policy)))
+                found.append(StartableTask(place, Lacking(by, policy)))
         if not found and not self._active:
             found = [self._given_up(place) for place in sorted(self._held)]
             self._held.clear()
@@ -123,20 +123,20 @@ class TaskOrder:
     def _first_lost(self, task: PreparedTask) -> str | None:
         return next(filter(self._incomplete.__contains__, task.depends_on), None)
 
-    def _given_up(self, place: int) -> Startable:
+    def _given_up(self, place: int) -> StartableTask:
         chain = [str(self._tasks[place].id)]
         by_id = {task.id: task for task in self._tasks}
         following = self._first_lost(self._tasks[place])
         while following is not None:
             chain.append(following)
             task = by_id[following]
-            # What ran although it lacked something is not complete for a reason of its own.
+            # A task that ran in spite of a missing dependency is incomplete for another reason.
             following = None if task.when_failed == "run" else self._first_lost(task)
-        return Startable(place, Lacking(chain[1], "stuck"), chain_text(chain, "not complete"))
+        return StartableTask(place, Lacking(chain[1], "stuck"), chain_text(chain, "not complete"))
 
 
 class Runnable(Protocol):
-    """A task whose turn may come."""
+    """A task that may be run in its turn."""
 
     @property
     def lanes(self) -> Collection[str]:
@@ -144,48 +144,48 @@ class Runnable(Protocol):
         ...
 
     def perform(self, run: TaskRun, lacking: Lacking | None, /) -> Awaitable[TaskEnd]:
-        """Run it. A checkpoint.
+        """Run the task. A checkpoint.
 
         Args:
-            run: What all tasks share.
-            lacking: Why nothing of it is called: the task that it lacks.
+            run: The shared state of all tasks.
+            lacking: The incomplete dependency by which no calls are made.
 
         Returns:
-            How it ended: what depends on it may run if it is complete.
+            How it ended: its dependants may run if it is complete.
 
         Raises:
-            Exception: What the run as a whole fails with.
+            Exception: The failure of the whole run.
         """
         ...
 
 
 @attrs.frozen(eq=False)
 class OpenedTask:
-    """A task of rows that is open."""
+    """A task with rows that is open."""
 
     task: OpenTask
 
     @property
     def lanes(self) -> Collection[str]:
-        """As of `Runnable`."""
+        """The lanes, as in `Runnable`."""
         return [lane for lane in self.task.body.plan().lanes if lane is not None]
 
     async def perform(self, run: TaskRun, lacking: Lacking | None) -> TaskEnd:
-        """As of `Runnable`."""
+        """Run the task, as in `Runnable`."""
         return await run.perform(self.task, lacking)
 
 
 @attrs.frozen(eq=False)
 class LateTask:
-    """A task that is opened when those that it is made of are over."""
+    """A task that is opened when the tasks that provide its rows have ended."""
 
     lanes: Collection[str]
     perform: Callable[[TaskRun, Lacking | None], Awaitable[TaskEnd]]
-    """As of `Runnable`; opens it, and closes it again."""
+    """As in `Runnable`; opens the task, and closes it again."""
 
 
 def one_at_a_time(emit: Emit, emit_many: EmitMany | None) -> tuple[Emit, EmitMany | None]:
-    """The same for rows that come from several tasks at once."""
+    """Return callbacks that are called with one row at a time by concurrent tasks."""
     turn = trio.Lock()
 
     async def emit_in_turn(row: Row) -> None:
@@ -203,13 +203,13 @@ def one_at_a_time(emit: Emit, emit_many: EmitMany | None) -> tuple[Emit, EmitMan
 async def run_tasks(
     tasks: Sequence[Runnable], order: TaskOrder, run: TaskRun, warn: Callable[[str], None]
 ) -> None:
-    """Run tasks, each as soon as those that it depends on are over. A checkpoint.
+    """Run tasks, each as soon as its dependencies have ended. A checkpoint.
 
     Args:
-        tasks: In the order of the suite.
-        order: Which of them wait for which.
-        run: What they share.
-        warn: Told in a line of each task that is given up because nothing can change any more.
+        tasks: The tasks, in the order of the suite.
+        order: Their dependencies.
+        run: Their shared state.
+        warn: Called with a message for each task that is given up because it can never run.
 
     Raises:
         PlanError: A lane is missing; nothing was called.
@@ -217,42 +217,42 @@ async def run_tasks(
     """
     unknown = sorted({lane for task in tasks for lane in task.lanes} - set(run.lanes))
     if unknown:
-        msg = f"the tasks start jobs on {unknown}; the lanes are {sorted(run.lanes)}"
+        msg = f"the tasks need the lanes {unknown}; the lanes are {sorted(run.lanes)}"
         raise PlanError(msg)
-    crew = _Crew(tasks, order, run, warn)
+    running = _RunningTasks(tasks, order, run, warn)
     async with trio.open_nursery() as nursery:
-        crew.start(order.begin(), nursery)
-    if crew.failure is not None:
-        raise crew.failure
+        running.start(order.begin(), nursery)
+    if running.failure is not None:
+        raise running.failure
 
 
 @attrs.define(eq=False)
-class _Crew:
-    """The tasks under way."""
+class _RunningTasks:
+    """The tasks that are running."""
 
     tasks: Sequence[Runnable]
     order: TaskOrder
     run: TaskRun
     warn: Callable[[str], None]
     failure: Exception | None = None
-    """What the run as a whole failed with."""
+    """The failure of the whole run."""
 
-    def start(self, startable: Sequence[Startable], nursery: trio.Nursery) -> None:
+    def start(self, startable: Sequence[StartableTask], nursery: trio.Nursery) -> None:
         for one in startable:
             nursery.start_soon(self._perform, one, nursery, name=f"task {one.place}")
 
-    async def _perform(self, one: Startable, nursery: trio.Nursery) -> None:
+    async def _perform(self, one: StartableTask, nursery: trio.Nursery) -> None:
         end: TaskEnd = "incomplete"
-        # What was not run because the run ends says so, and not that something else is missing.
+        # Rows that are not run because the run is ending say that, and not that a dependency is missing.
         lacking = None if self.run.is_cut else one.lacking
         if lacking is not None and one.chain is not None:
-            self.warn(f"a task is blocked for good: {one.chain}")
+            self.warn(f"a task cannot be run: {one.chain}")
         try:
             end = await self.tasks[one.place].perform(self.run, lacking)
-        except Exception as error:  # noqa: BLE001 - the first one ends the run, and is raised at its end
+        except Exception as error:  # noqa: BLE001 - the first one ends the run, and is raised after it
             self.failure = self.failure or error
             nursery.cancel_scope.cancel("a task failed")
         finally:
-            # Also under cancellation: the rows of tasks whose turn has not come are emitted as well.
+            # Also under cancellation: the rows of tasks that have not started are emitted as well.
             if self.failure is None:
                 self.start(self.order.over(one.place, end), nursery)

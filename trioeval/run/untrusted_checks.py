@@ -1,5 +1,5 @@
-# Apart from `run.prepare`: what a suite that is not trusted may not do is one list.
-"""What tests of an untrusted suite may not have that only shows with its providers: foreign servers, code."""
+# Separate from `run.prepare`: the restrictions of untrusted suites are in one list.
+"""Restrictions on the tests of an untrusted suite that depend on its providers: other servers, code."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
@@ -21,25 +21,31 @@ from trioeval.suite.tests import remarkable_places
 _FILE = "file://"
 
 
-def strange_webhooks(steps: Expansion, hosts: Collection[str | None]) -> Iterator[Problem]:
-    """Webhooks on hosts that no provider has.
+def foreign_webhooks(steps: Expansion, hosts: Collection[str | None]) -> Iterator[Problem]:
+    """Yield webhooks on hosts that no provider uses.
 
     Args:
-        steps: Whose tests are looked at.
-        hosts: Those of the providers.
+        steps: The steps with the tests to check.
+        hosts: The hosts of the providers.
     """
     for path, test in _tests(steps):
         for below, url in _webhooks(test.assertions):
             host = fixed_host(url)
             if host is None or host not in hosts:
-                named = "its host is a template" if host is None else f"{host} is none of them"
-                message = f"an untrusted suite asks only its providers, and {named}"
+                named = (
+                    "the host of this webhook is a template"
+                    if host is None
+                    else f"{host} is not one of them"
+                )
+                message = (
+                    f"an untrusted suite may only call the hosts of its providers, and {named}"
+                )
                 hint = "name the server among the providers, or leave the webhook out"
                 yield Problem(f"{path}{below}.value", message, hint)
 
 
 def code_of_calls(steps: Expansion) -> Iterator[Problem]:
-    """Options of prompts and tests that are code of a provider's call."""
+    """Yield options of prompts and tests that are code of a provider's call."""
     for place, prompt in enumerate(steps.suite.prompts):
         yield from _code(f"$.prompts[{place}].config", prompt.config)
     for path, test in _tests(steps):

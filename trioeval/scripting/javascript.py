@@ -1,8 +1,8 @@
-"""JavaScript of a suite, as a function of its arguments that an engine can run.
+"""JavaScript code of a suite as a function of its arguments that an engine can run.
 
-Needs the extra `js`. A script sees its arguments and has no access to the machine. What runs it is
-`trioeval.scripting.engine.program`, in another process. promptfoo makes functions of the same texts with
-`new Function`, so that is what is made of them here: what is no function there is none here.
+Needs the extra `js`. A script sees its arguments and has no access to the machine. It is run by
+`trioeval.scripting.engine.program`, in another process. promptfoo makes functions of the same texts with `new
+Function`, and so does this module, so the same texts are invalid.
 """
 
 import importlib.util
@@ -15,23 +15,23 @@ import attrs
 from trioeval.scripting.engine import program
 
 INSTALL = "pip install 'trioeval[js]'"
-"""What brings the engine."""
+"""The command that installs the engine."""
 
 Form: TypeAlias = Literal["value", "line", "body", "module"]
-"""An expression or a function; what stands behind `return`; statements; or a file that exports a function."""
+"""An expression or a function; the operand of `return`; statements; or a file that exports a function."""
 
 _FUNCTION = re.compile(r"\s*(?:async\s+)?(?:function\b|\(?[\w\s,{}\[\]=.]*\)?\s*=>)")
 
 _DECLARES = re.compile(r"(?:const|let|var)\s")
 _TOKEN = re.compile(r"""(?s)"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|`(?:\\.|[^`\\])*`|;""")
-"""A text, or the end of a statement."""
+"""A string, or the end of a statement."""
 
 _LITERAL = re.compile(
     r"""(?s)"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|`(?:\\.|[^`\\])*`|//[^\n]*|/\*.*?\*/"""
     r"""|(?:\A|\breturn\b|(?<=[(,=:\[!&|?{};>\n]))[ \t]*/(?![/*])"""
     r"""(?:\\.|\[(?:\\.|[^\]\\\n])*\]|[^/\\\[\n])+/"""
 )
-"""A text, a comment, or a regular expression."""
+"""A string, a comment, or a regular expression."""
 
 _TRY = re.compile(r"(?<![\w$.])try\s*\{")
 _UNAVAILABLE = {
@@ -40,7 +40,7 @@ _UNAVAILABLE = {
     "process": re.compile(r"(?<![\w$.])process\.\w"),
     "fetch": re.compile(r"(?<![\w$.])fetch\s*\("),
 }
-"""What Node.js has and the engine does not."""
+"""The parts of Node.js that the engine lacks."""
 
 _SOURCE = """(function (written) {{
   const [{names}] = JSON.parse(written);
@@ -51,11 +51,11 @@ _SOURCE = """(function (written) {{
   value.then((made) => {{ told.made = [made]; }}, (error) => {{ told.error = [error]; }});
   return () => {{
     if (told.error) throw told.error[0];
-    if (!told.made) throw new TypeError("it waits for what never comes");
+    if (!told.made) throw new TypeError("its promise is never settled");
     return JSON.stringify(told.made[0]);
   }};
 }})"""
-"""Gives the result as JSON; or, where that is promised, a function that does so when all jobs are done."""
+"""Returns the result as JSON; for a promise, a function that does so when all jobs are done."""
 
 _MODULE = """(function () {{
   const module = {{ exports: {{}} }};
@@ -79,7 +79,7 @@ _EXPORTS = (
         r"const \1 = module.exports.\1 =",
     ),
 )
-"""Exports of ECMAScript modules, as far as they are simple, in the words of the older modules."""
+"""The simple exports of ECMAScript modules, translated to CommonJS."""
 
 
 @attrs.frozen
@@ -94,12 +94,12 @@ class Script:
 
     code: str
     names: tuple[str, ...]
-    """What the arguments are called, in their order."""
+    """The names of the arguments, in order."""
     form: Form = "value"
     function: str | None = None
-    """Of a module: the export that is wanted most."""
+    """Of a module: the preferred export."""
     must_exist: bool = False
-    """Whether no other export will do in place of that function."""
+    """True if that export is required."""
 
     @property
     def source(self) -> str:
@@ -107,13 +107,13 @@ class Script:
         return _SOURCE.format(names=", ".join(self.names), it=self._it)
 
     def fault(self) -> str | None:
-        """What is wrong with the code as it is written; None if nothing is, as far as can be seen."""
+        """Return what is wrong with the code; None if nothing is detectable."""
         if importlib.util.find_spec("quickjs") is None:
-            return f"is JavaScript, for which an engine is needed: {INSTALL}"
+            return f"is JavaScript, which requires an engine: {INSTALL}"
         if unavailable := _unavailable(self.code):
             return unavailable
         try:
-            # A body is parsed when the function is made of it, and that runs none of it.
+            # Creating the function parses its body and runs none of it.
             made = self.form in {"line", "body"}
             program.engine().eval(f"({self._it})" if made else self.source)
         except Exception as error:  # noqa: BLE001 - the engine's own types, imported late
@@ -138,7 +138,7 @@ class Script:
 
     @property
     def _found(self) -> tuple[str, str]:
-        """Where a module's function is looked for, and what is said if it is not there."""
+        """Return the candidates for a module's function, and the message if none exists."""
         missing = "it exports no function"
         if self.function is not None and self.must_exist:
             name = json.dumps(self.function)
@@ -151,7 +151,7 @@ class Script:
 
 
 def _unavailable(code: str) -> str | None:
-    """The first use of what the engine does not have; None where the code defines it or copes without it."""
+    """Return a message about the first use of a missing feature; None if the code handles its absence."""
     plain = _LITERAL.sub(lambda found: _blank(found[0]), code)
     outside = _without_tries(plain)
     for name, used in _UNAVAILABLE.items():
@@ -166,13 +166,13 @@ def _unavailable(code: str) -> str | None:
 
 
 def _is_own(name: str, plain: str) -> bool:
-    """Whether a name stands anywhere but before a call or a member, as where it is bound or looked for."""
+    """Return whether a name occurs other than before a call or a member, as where it is bound or tested."""
     own = rf"(?<![\w$.]){name}(?![\w$])(?!\s*[.(])|\bfunction\s+{name}\b|(?<![\w$.]){name}\s*\([^()]*\)\s*\{{"
     return re.search(own, plain) is not None
 
 
 def _without_tries(plain: str) -> str:
-    """Code with its `try` blocks blanked out."""
+    """Return the code with its `try` blocks blanked out."""
     parts: list[str] = []
     done = 0
     while found := _TRY.search(plain, done):
@@ -194,7 +194,7 @@ def _new_function(names: tuple[str, ...], body: str) -> str:
 
 
 def transform_script(code: str, names: tuple[str, ...]) -> Script:
-    r"""A transform as promptfoo reads it: on one line an expression, on several a body that returns.
+    r"""Return a transform as promptfoo reads it: an expression if on one line, else a body that returns.
 
     A function is called, which promptfoo does not do.
 
@@ -207,15 +207,15 @@ def transform_script(code: str, names: tuple[str, ...]) -> Script:
     """
     if is_function(code):
         script = Script(code.strip().rstrip(";"), names)
-        if script.fault() is None:  # a body may begin with a function of its own
+        if script.fault() is None:  # a body may begin with its own function
             return script
     return Script(code, names, "body" if "\n" in code else "line")
 
 
 def assertion_script(code: str, names: tuple[str, ...]) -> Script:
-    r"""Code of an assertion as promptfoo reads it: on one line an expression, on several a body that returns.
+    r"""Return an assertion as promptfoo reads it: an expression if on one line, else a body that returns.
 
-    A line that begins with a declaration gives what stands behind its last semicolon.
+    A line that begins with a declaration returns the expression after its last semicolon.
 
     Example:
         >>> for code in (
@@ -243,7 +243,7 @@ def _returning(line: str) -> str:
 
 
 def is_function(code: str) -> bool:
-    """Whether a text is written as a function, rather than as an expression or a template.
+    """Return whether a text is written as a function, rather than as an expression or a template.
 
     Example:
         >>> is_function("(prompt) => prompt.trim()"), is_function("question => {{prompt}}")

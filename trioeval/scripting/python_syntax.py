@@ -1,4 +1,4 @@
-"""Why a text is not Python, for the version that runs it."""
+"""Explanations of why a text is not valid Python for the version that runs it."""
 
 import re
 import sys
@@ -13,15 +13,15 @@ _NEWER = (
     ((3, 14), re.compile(r"\s*except\s+[\w.]+\s*,")),
     ((3, 14), re.compile(r"""(?i).*(?<!\w)(?:tr?|rt)["']""")),
 )
-"""Lines that only newer versions can read: `type` statements, type parameters, quotes and backslashes inside
-of f-strings, several exceptions without brackets, t-strings."""
+"""Lines that only newer versions accept: `type` statements, type parameters, quotes and backslashes inside
+f-strings, several exceptions without parentheses, t-strings."""
 
 
 def python_fault(error: Exception, source: str) -> str:
-    """What is wrong with a text that could not be parsed, as the end of a sentence.
+    """Return what is wrong with a text that could not be parsed, as the end of a sentence.
 
     Args:
-        error: What the parser raised.
+        error: The exception of the parser.
         source: The text.
 
     Example:

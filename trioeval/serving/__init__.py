@@ -1,5 +1,5 @@
-"""Servers of HTTP in this program: the live view, `trioeval quota serve` and the page of metrics.
+"""The HTTP servers of this program: the live view, `trioeval limits serve` and the metrics page.
 
-They share one door (`door`), one reading of requests (`framing`, `conversation`), one bound for all
-connections (`listening`), and one folder that only its user can look into (`private_folder`, `token_files`).
+They share the access rules (`door`), the parser of requests (`framing`, `conversation`), one bound for all
+connections (`listening`), and one folder that only its user can read (`private_folder`, `token_files`).
 """

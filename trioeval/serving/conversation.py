@@ -1,12 +1,12 @@
-"""One connection of HTTP/1.1: its requests are answered by an ASGI application, one after another.
+"""One connection of HTTP/1.1, whose requests are answered by an ASGI application one after another.
 
-A client cannot hold the server up: there are bounds for how long and how large what it
-sends may be, and for how long it may leave answers unread. HTTP/2 is not spoken, so that one
-connection is one request at a time; a client that wishes to upgrade gets the usual answer.
+A client cannot block the server: the size and duration of what it sends are bounded, and so is the time for
+which it may leave responses unread. HTTP/2 is not supported, so that one connection is one request at a time;
+a client that requests an upgrade gets the usual response.
 
-Why not hypercorn: it speaks HTTP/2 in clear text to clients that begin with it, which cannot be switched
-off and makes hundreds of requests of one connection; it sends under a shield, it bounds the time of neither
-head nor body, and closes no idle connection in favour of a new one.
+Why not hypercorn: it speaks HTTP/2 in clear text to clients that begin with it, which cannot be switched off
+and turns one connection into hundreds of requests; it sends under a shield, it bounds the time of neither
+head nor body, and does not close idle connections in favour of new ones.
 """
 
 import logging
@@ -27,7 +27,7 @@ Send: TypeAlias = Callable[[Message], Awaitable[None]]
 App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _PIECE = 64 * 1024  # bytes
-_LINGER = 1.0  # seconds in which who is refused may finish sending, so that he reads why
+_LINGER = 1.0  # seconds in which a refused client may finish sending, so that it reads the response
 _LINGER_BYTES = 8 * 1024 * 1024
 _BODILESS = frozenset({204, 304})
 
@@ -38,54 +38,55 @@ _logger = logging.getLogger(__name__)
 
 @attrs.frozen(kw_only=True)
 class Bounds:
-    """How much, and how long, a client may keep of the server."""
+    """The limits of each client and of all connections."""
 
     connections: int = 256
-    """At once. For one more, that is closed which has waited for its client for the longest time."""
+    """Connections at once. For one more, the one that has waited for its client for the longest time is
+    closed."""
     idle: float = 600.0
-    """Seconds without a request: who uses a connection again must not find it closed at that moment."""
+    """Seconds without a request; a client that reuses a connection must not find it closed at that moment."""
     head: float = 10.0
     """Seconds from the first byte of a head to its last."""
     body: float = 30.0
-    """Seconds that a body may take."""
+    """The most seconds of a body."""
     taking: float = 10.0
-    """Seconds in which a piece of an answer is read."""
+    """Seconds in which a piece of a response must be read."""
     head_bytes: int = 16 * 1024
 
 
 @attrs.define(eq=False)
 class Conversation:
-    """A connection, and how far it is."""
+    """A connection and its state."""
 
     _stream: trio.abc.Stream
     _app: App
     bounds: Bounds
     stop: trio.Event
-    """Once it is set, no request is begun."""
+    """Once it is set, no further request is handled."""
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
-    """Cancelled for another connection that needs its place."""
+    """Cancelled in favour of another connection."""
     waits_since: float | None = attrs.field(init=False, factory=trio.current_time)
-    """Since when it is the client's turn; None while the application works."""
+    """The instant from which the client is to act; None while the application works."""
     answers_since: float | None = attrs.field(init=False, default=None)
-    """When the answer began that is being sent."""
+    """The start of the response that is being sent."""
     is_between: bool = attrs.field(init=False, default=True)
-    """Whether no request is under way."""
+    """True between two requests."""
     buffer: bytearray = attrs.field(init=False, factory=bytearray)
-    """What was received and not read."""
+    """Bytes received and not read yet."""
 
     async def run(self) -> None:
-        """Answer requests until either side has enough; then the stream is closed."""
+        """Answer requests until either side ends the connection; then the stream is closed."""
         with self.scope:
             try:
                 while not self.stop.is_set() and await self._answer_next():
                     pass
             except (trio.BrokenResourceError, trio.ClosedResourceError):
-                pass  # the client went away: its own business
+                pass  # the client disconnected
             finally:
                 await trio.aclose_forcefully(self._stream)
 
     async def _answer_next(self) -> bool:
-        """Answer one request; whether another one may follow."""
+        """Answer one request; return whether another one may follow."""
         self.waits_since, self.answers_since, self.is_between = trio.current_time(), None, True
         connection = h11.Connection(h11.SERVER, max_incomplete_event_size=self.bounds.head_bytes)
         try:
@@ -100,7 +101,7 @@ class Conversation:
         return await _Exchange(self, connection, request, head).run(self._app)
 
     async def _receive_head(self) -> SoundHead | None:
-        """The next head; None if there will be none."""
+        """Return the next head; None if there will be none."""
         with trio.move_on_after(self.bounds.idle) as quiet:
             while not self.buffer:
                 if not await self.receive_more():
@@ -117,7 +118,7 @@ class Conversation:
         raise UnsoundRequestError(408, f"the head took longer than {self.bounds.head:g} s")
 
     async def refuse(self, error: UnsoundRequestError) -> None:
-        """Answer in place of the application, and wait until that is read."""
+        """Respond in place of the application, and wait until the response is read."""
         body = f"{error.reason}\n".encode()
         head = (
             f"HTTP/1.1 {error.status} Refused\r\ncontent-type: text/plain; charset=utf-8\r\n"
@@ -127,7 +128,7 @@ class Conversation:
         await self.linger()
 
     async def receive_more(self) -> bool:
-        """Wait for more of what the client sends; False at its end."""
+        """Wait for more data from the client; return False at its end."""
         received = await self._stream.receive_some(_PIECE)
         self.buffer += received
         return bool(received)
@@ -150,7 +151,7 @@ class Conversation:
         self.waits_since = since
 
     async def linger(self) -> None:
-        """Let the client finish sending an unread body: else it would not see the answer either."""
+        """Let the client finish sending an unread body: otherwise it would not see the response."""
         self.waits_since = trio.current_time()
         if isinstance(self._stream, trio.abc.HalfCloseableStream):
             await self._stream.send_eof()
@@ -162,23 +163,23 @@ class Conversation:
 
 @attrs.define(eq=False)
 class _Exchange:
-    """One request and its answer: the two functions that an application gets."""
+    """One request and its response: the two functions that an ASGI application gets."""
 
     _talk: Conversation
     _connection: h11.Connection
     _request: h11.Request
     _head: SoundHead
     _left: int = attrs.field(init=False)
-    """Bytes of the body that are not read, where its length is known."""
+    """Bytes of the body that are not read, if its length is known."""
     _is_read: bool = attrs.field(init=False, default=False)
-    """Whether the application has the whole body."""
+    """True if the application has the whole body."""
     _body_until: float = attrs.field(init=False)
     _gone: bool = attrs.field(init=False, default=False)
-    """Whether the client has gone, so that no answer can be sent."""
+    """True if the client has disconnected, so that no response can be sent."""
     _start: Message | None = attrs.field(init=False, default=None)
-    """The beginning of the answer, held back until something of its body is there."""
+    """The start of the response, held back until a part of its body is available."""
     _over: trio.Event = attrs.field(init=False, factory=trio.Event)
-    """The answer is sent, as far as it can be."""
+    """Set when the response is sent, as far as possible."""
 
     def __attrs_post_init__(self) -> None:
         self._left = self._head.length or 0
@@ -187,13 +188,13 @@ class _Exchange:
             self._talk.waits_since = None
 
     async def run(self, app: App) -> bool:
-        """Let the application answer; whether another request may follow."""
+        """Let the application respond; return whether another request may follow."""
         try:
             await app(_scope_of(self._request), self.receive, self.send)
         except Exception:
             _logger.exception("a request could not be answered")
             if self._talk.answers_since is None and not self._gone:
-                failed = UnsoundRequestError(500, "this is a fault of the server")
+                failed = UnsoundRequestError(500, "internal error of the server")
                 await self._talk.refuse(failed)
             return False
         if self._gone or not self._over.is_set():
@@ -204,13 +205,13 @@ class _Exchange:
         return True
 
     async def receive(self) -> Message:
-        """What the client sends: its body, and then only that it has gone. A checkpoint."""
+        """Return what the client sends: its body, and then only its disconnection. A checkpoint."""
         if not self._is_read and not self._gone:
             with trio.move_on_at(self._body_until):
                 return await self._receive_body()
-            self._gone = True  # too slow; what is answered is not read either
+            self._gone = True  # too slow; a response would not be read either
         while not self._over.is_set() and not self._gone:
-            if len(self._talk.buffer) > _PIECE:  # requests that come too early
+            if len(self._talk.buffer) > _PIECE:  # requests that arrive too early
                 await self._over.wait()
             else:
                 self._gone = not await self._receive_more()
@@ -243,7 +244,7 @@ class _Exchange:
         return body, self._left > 0
 
     async def _receive_chunk(self) -> tuple[bytes, bool]:
-        """What h11 makes of chunks; nothing may follow on such a connection, whatever stands behind them."""
+        """Return what h11 makes of chunks; nothing may follow on such a connection."""
         try:
             event = self._connection.next_event()
         except h11.RemoteProtocolError:
@@ -270,7 +271,7 @@ class _Exchange:
             return False
 
     async def send(self, message: Message) -> None:
-        """Send a part of the answer; nothing if the client has gone. A checkpoint."""
+        """Send a part of the response; nothing if the client has disconnected. A checkpoint."""
         if self._gone or self._over.is_set():
             await trio.lowlevel.checkpoint()
             return
@@ -297,11 +298,11 @@ class _Exchange:
 
     def _response(self, start: Message) -> h11.Response:
         headers = [(bytes(name), bytes(value)) for name, value in start.get("headers", ())]
-        # What is here already need not be read again.
+        # Data that is already here need not be read again.
         here = min(self._left, len(self._talk.buffer))
         del self._talk.buffer[:here]
         self._left -= here
-        # Behind chunks, or an unread body, no request begins.
+        # After chunks, or an unread body, no other request can begin.
         if self._head.length is None or self._left or self._talk.stop.is_set():
             headers.append((b"connection", b"close"))
         return h11.Response(status_code=start["status"], headers=headers)

@@ -1,9 +1,9 @@
-"""The requests that servers accept: rules that the live view, the limits and the metrics share. Pure.
+"""The access rules that the live view, the limit server and the metrics server share. Pure.
 
-* The name by which a server is called must be one of its own, or a foreign page could have its own name
-  lead here and read everything (DNS rebinding).
-* What a browser sends for a page of another origin is refused, also where the page could not read the
-  answer: a request can do harm by being carried out. Another port of the same machine is another origin.
+* The host name of a request must be one of the server's own, or a foreign page could point its own name here
+  and read everything (DNS rebinding).
+* Requests of browsers for pages of another origin are refused, even if the page could not read the response:
+  a request can do harm by being carried out. Another port of the same machine is another origin.
 """
 
 import hmac
@@ -19,7 +19,7 @@ _OTHER_SITES = frozenset({"cross-site", "same-site"})
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can connect to an address.
+    """Return whether only this machine can connect to an address.
 
     Example:
         >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("0.0.0.0")
@@ -33,7 +33,7 @@ def is_loopback(host: str) -> bool:
 
 @attrs.frozen(kw_only=True)
 class OwnNames:
-    """The names by which a server may be called."""
+    """The host names of a server."""
 
     host: str
     """The address to listen on, as the caller gave it."""
@@ -41,7 +41,7 @@ class OwnNames:
     """Names of this machine, in lower case, for a server that listens on all addresses."""
 
     def has(self, authority: str) -> bool:
-        """Whether a `Host` header means this server; ports do not count, since proxies change them.
+        """Return whether a `Host` header means this server; ports do not count, since proxies change them.
 
         Example:
             >>> own = OwnNames(host="127.0.0.1")
@@ -59,7 +59,7 @@ class OwnNames:
 
 
 def is_own_origin(origin: str, host: str) -> bool:
-    """Whether an `Origin` header names the server that a `Host` header names.
+    """Return whether an `Origin` header names the server that a `Host` header names.
 
     Example:
         >>> is_own_origin("http://127.0.0.1:80", "127.0.0.1:80"), is_own_origin("null", "null")
@@ -70,10 +70,10 @@ def is_own_origin(origin: str, host: str) -> bool:
 
 
 def is_of_foreign_page(headers: Mapping[str, str]) -> bool:
-    """Whether a browser sends a request for a page of another origin. Programs are no pages.
+    """Return whether a browser sends a request for a page of another origin. Programs send no origin.
 
     Args:
-        headers: Of the request, with names in lower case.
+        headers: The headers of the request, with names in lower case.
 
     Example:
         >>> is_of_foreign_page({"host": "127.0.0.1:8770", "origin": "http://127.0.0.1:5173"})
@@ -82,13 +82,13 @@ def is_of_foreign_page(headers: Mapping[str, str]) -> bool:
     origin = headers.get("origin")
     if origin is not None and not is_own_origin(origin, headers.get("host", "")):
         return True
-    # A page of another site may lead here, as any link does; it gets nothing of what is shown then.
+    # A page of another site may link here; it cannot read the response to such a navigation.
     leads_here = headers.get("sec-fetch-mode") == "navigate"
     return headers.get("sec-fetch-site") in _OTHER_SITES and not leads_here
 
 
 def is_same_secret(given: str, wanted: str) -> bool:
-    """Whether two texts are the same; takes as long for any."""
+    """Return whether two texts are equal, in constant time."""
     return hmac.compare_digest(given.encode(errors="replace"), wanted.encode())
 
 

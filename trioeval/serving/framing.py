@@ -1,10 +1,10 @@
 # Apart from `serving.conversation`: bytes to requests, without a socket.
-r"""Where a request of HTTP/1 ends, read strictly. Pure.
+r"""The framing of HTTP/1 requests, read strictly. Pure.
 
-Two readers that find different ends of one message let a client hide a request in another one's body. h11
-reads what is here found to be sound; it is lenient where servers in front of ours may be too, and differently
+Two parsers that disagree on the end of a message let a client hide a request in the body of another one. h11
+reads what is found valid here; it is lenient where servers in front of ours may be too, but differently
 (lines that end in a lone `\n`, headers over several lines, a length beside chunks, two lengths). All of that
-is refused, so there is one way to read a request or none.
+is refused, so there is exactly one way to read a request, or none.
 """
 
 import re
@@ -17,18 +17,18 @@ MOST_HEADERS = 100
 
 _END = b"\r\n\r\n"
 _STRAY = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|(?<!\r)\n|\r(?=[^\n])")
-"""What is in no head: control characters, and half ends of lines."""
+"""Bytes that are not allowed in a head: control characters, and incomplete line ends."""
 _FIRST = re.compile(rb"[A-Z]{1,32} (\S+) HTTP/([0-9])\.([0-9])")
 _HEADER = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):([\t\x20-\x7e\x80-\xff]*)")
 _LENGTH = re.compile(rb"[0-9]{1,15}")
 
 
 class UnsoundRequestError(Exception):
-    """A request that is not read.
+    """A request that is refused.
 
     Args:
-        status: Of the answer.
-        reason: What is wrong with it, for the author of the client.
+        status: The status of the response.
+        reason: What is wrong with it, for the developer of the client.
     """
 
     def __init__(self, status: int, reason: str) -> None:
@@ -39,37 +39,38 @@ class UnsoundRequestError(Exception):
 
 @attrs.frozen
 class SoundHead:
-    """A head that can be read in one way only."""
+    """A request head that can be read in one way only."""
 
     raw: bytes
-    """With the blank line at its end."""
+    """Its bytes, including the blank line at its end."""
     length: int | None
     """Bytes of the body; None if it comes in chunks."""
 
 
 def take_head(buffer: bytearray, most: int, seen: int = 0) -> SoundHead | None:
-    r"""The head that a buffer begins with, taken out of it; None if it is not whole yet.
+    r"""Remove and return the head at the start of a buffer; None if it is not complete yet.
 
     Args:
-        buffer: What has been received.
-        most: Bytes that a head may have.
-        seen: How many bytes of the buffer were looked at before: who sends single bytes costs no more.
+        buffer: The bytes received.
+        most: The most bytes of a head.
+        seen: Bytes of the buffer that were examined before, so that clients that send single bytes cost no
+            more.
 
     Raises:
-        UnsoundRequestError: It is none, or can be read in two ways. That is found before it is whole.
+        UnsoundRequestError: It is invalid, or ambiguous. This may be found before it is complete.
 
     Example:
         >>> buffer = bytearray(b"GET / HTTP/1.1\r\nhost: x\r\n\r\nmore")
         >>> take_head(buffer, 100).length, bytes(buffer)
         (0, b'more')
     """
-    if buffer.startswith(b"\r\n"):  # old clients send one behind a body
+    if buffer.startswith(b"\r\n"):  # old clients send one after a body
         del buffer[:2]
     begin = max(0, seen - len(_END) - 2)
     end = buffer.find(_END, begin)
     head = bytes(buffer if end < 0 else buffer[: end + len(_END)])
     if (stray := _STRAY.search(head, begin)) is not None:
-        raise UnsoundRequestError(400, f"the head has a stray {stray[0]!r} in it")
+        raise UnsoundRequestError(400, f"the head contains an invalid {stray[0]!r}")
     if len(head) > most:
         raise UnsoundRequestError(431, f"the head is longer than {most} bytes")
     if end < 0:
@@ -79,7 +80,7 @@ def take_head(buffer: bytearray, most: int, seen: int = 0) -> SoundHead | None:
 
 
 def _length(head: bytes) -> int | None:
-    """Bytes of the body of a whole head; None if it comes in chunks."""
+    """Return the bytes of the body of a complete head; None if it comes in chunks."""
     first, *lines = head.removesuffix(_END).split(b"\r\n")
     version = _check_first(first)
     if len(lines) > MOST_HEADERS:
@@ -89,18 +90,18 @@ def _length(head: bytes) -> int | None:
     for line in lines:
         found = _HEADER.fullmatch(line)
         if found is None:
-            raise UnsoundRequestError(400, f"{line[:40]!r} is no header; none goes over two lines")
+            raise UnsoundRequestError(400, f"{line[:40]!r} is not a valid header on one line")
         name = found[1].lower()
         counts[name] += 1
         values[name] = found[2].strip(b" \t")
     for name in (b"host", b"content-length", b"transfer-encoding"):
         if counts[name] > 1:
-            raise UnsoundRequestError(400, f"{name.decode()} is there more than once")
+            raise UnsoundRequestError(400, f"{name.decode()} occurs more than once")
     return _framed(values.get(b"content-length"), values.get(b"transfer-encoding"), version)
 
 
 def _framed(length: bytes | None, coding: bytes | None, version: tuple[int, int]) -> int | None:
-    """Bytes of a body, as two headers tell them; None if it comes in chunks."""
+    """Return the bytes of a body according to two headers; None if it comes in chunks."""
     if coding is not None:
         if length is not None:
             raise UnsoundRequestError(
@@ -117,24 +118,24 @@ def _framed(length: bytes | None, coding: bytes | None, version: tuple[int, int]
 
 
 def _check_first(first: bytes) -> tuple[int, int]:
-    """The version that a first line tells."""
+    """Return the version in a request line."""
     found = _FIRST.fullmatch(first)
     if found is None:
-        raise UnsoundRequestError(400, f"{first[:40]!r} is no request")
+        raise UnsoundRequestError(400, f"{first[:40]!r} is not a valid request line")
     version = int(found[2]), int(found[3])
     if version not in {(1, 0), (1, 1)}:
-        raise UnsoundRequestError(505, "only HTTP/1.1 is spoken here")
+        raise UnsoundRequestError(505, "only HTTP/1.1 is supported")
     if not found[1].startswith(b"/"):
-        # A whole address would name a second host beside the header.
+        # A complete URL would name a second host beside the header.
         raise UnsoundRequestError(400, "the target must be a path")
     return version
 
 
 def read_request(head: SoundHead, connection: h11.Connection) -> h11.Request:
-    """What h11 reads of a sound head.
+    """Return h11's reading of a valid head.
 
     Raises:
-        UnsoundRequestError: h11 finds something else wrong with it.
+        UnsoundRequestError: h11 rejects it.
     """
     try:
         connection.receive_data(head.raw)
@@ -142,5 +143,5 @@ def read_request(head: SoundHead, connection: h11.Connection) -> h11.Request:
     except h11.RemoteProtocolError as error:
         raise UnsoundRequestError(400, str(error)) from None
     if not isinstance(request, h11.Request):
-        raise UnsoundRequestError(400, "this is no request")
+        raise UnsoundRequestError(400, "this is not a valid request")
     return request

@@ -1,4 +1,4 @@
-"""A server of HTTP on sockets of its own: who is let in, and who has to leave for it."""
+"""An HTTP server on its own sockets, with a bound on connections."""
 
 import socket
 from functools import partial
@@ -14,29 +14,29 @@ _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared
 
 @attrs.frozen
 class Address:
-    """Where the server is reached."""
+    """The address of a server."""
 
     host: str
     port: int
 
     @property
     def url(self) -> str:
-        """Without a slash at its end."""
+        """The URL without a trailing slash."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{host}:{self.port}"
 
     @property
     def is_everywhere(self) -> bool:
-        """Whether it is that of all addresses of this machine, which is none that can be opened."""
+        """True if it means all addresses of this machine, and so cannot be opened itself."""
         return self.host in _EVERYWHERE
 
     @property
     def here(self) -> "Address":
-        """What this machine itself opens."""
+        """The address to open on this machine."""
         return Address(_EVERYWHERE.get(self.host, self.host), self.port)
 
     def elsewhere(self) -> "list[Address]":
-        """What other machines open: where they are all, that in numbers if there is one, and the name."""
+        """The addresses to open on other machines: if it means all, the numeric one and the host name."""
         if not self.is_everywhere:
             return [self]
         names = [*filter(None, [_own_number(self.host)]), socket.gethostname()]
@@ -44,7 +44,7 @@ class Address:
 
 
 def _own_number(host: str) -> str | None:
-    """The address from which this machine would reach others; None if it reaches none. Sends nothing."""
+    """Return the address from which this machine would reach others; None without one. Sends nothing."""
     is_6 = ":" in host
     with socket.socket(socket.AF_INET6 if is_6 else socket.AF_INET, socket.SOCK_DGRAM) as asked:
         try:
@@ -58,14 +58,14 @@ def _own_number(host: str) -> str | None:
 
 
 async def open_listeners(host: str, port: int) -> tuple[list[trio.SocketListener], Address]:
-    """Listen, and say where.
+    """Listen; return the listeners and the address.
 
     Args:
         host: A name or an address.
-        port: 0 takes a free one.
+        port: 0 takes a free port.
 
     Raises:
-        OSError: The address cannot be had.
+        OSError: The address is not available.
     """
     listeners = await trio.open_tcp_listeners(port, host=host)
     name = listeners[0].socket.getsockname()
@@ -74,20 +74,20 @@ async def open_listeners(host: str, port: int) -> tuple[list[trio.SocketListener
 
 @attrs.frozen
 class Crowd:
-    """All connections, up to the bound: the one that keeps the server waiting longest leaves first."""
+    """All connections, up to the bound; a new one may close the one that waited longest for its client."""
 
     _most: int
     _inside: list[Conversation] = attrs.field(init=False, factory=list)
 
     async def serve(self, talk: Conversation) -> None:
-        """Let a connection in, if there is room or can be made, and serve it to its end.
+        """Accept a connection, if there is room or can be made, and serve it to its end.
 
-        Where the process may open less than that, it is full before: a client in front of a door that
-        cannot be opened would do so for as long as those inside please.
+        Where the process may open fewer descriptors than that, the bound is lower: a client that cannot be
+        accepted would otherwise wait for as long as the accepted ones stay.
         """
         is_full = len(self._inside) >= self._most
         if (is_full or is_out_of_files()) and not self._make_room() and is_full:
-            talk.scope.cancel("everybody inside is being served")
+            talk.scope.cancel("all connections are being served")
         self._inside.append(talk)
         try:
             await talk.run()
@@ -96,10 +96,10 @@ class Crowd:
                 self._inside.remove(talk)
 
     def _make_room(self) -> bool:
-        """Close the connection that has waited for its client for the longest time; whether there is one.
+        """Close the connection that has waited for its client for the longest time; return if there is one.
 
-        Where none waits, an answer without end, like that of a page that follows a run, is cut off: a
-        browser connects again by itself. What has not begun to be answered is left to its end.
+        Where none waits, an endless response, like that of a page that follows a run, is cut off: a browser
+        reconnects by itself. Requests whose response has not started are completed.
         """
         waiting = [one for one in self._inside if one.waits_since is not None]
         telling = [one for one in self._inside if one.answers_since is not None]
@@ -114,7 +114,7 @@ class Crowd:
         return True
 
     def send_home(self) -> None:
-        """Close the connections on which no request is under way."""
+        """Close the connections without a request in progress."""
         for talk in self._inside:
             if talk.is_between:
                 talk.scope.cancel("the server stops")
@@ -132,12 +132,12 @@ async def serve_app(  # noqa: ASYNC114 - started in a nursery of its own
     """Serve an ASGI application; return soon after the stop.
 
     Args:
-        app: It ends its endless answers by itself once `stop` is set.
+        app: The application; it ends its endless responses by itself once `stop` is set.
         listeners: Closed at the end.
-        stop: From then on new connections are refused.
-        grace: Seconds that answers under way may take after the stop.
-        bounds: Of each client, and of all.
-        task_status: Told when connections are accepted.
+        stop: When set, new connections are refused.
+        grace: Seconds that responses in progress may take after the stop.
+        bounds: The limits of each client, and of all.
+        task_status: Notified when connections are accepted.
     """
     bounds = bounds or Bounds()
     crowd = Crowd(bounds.connections)

@@ -1,7 +1,7 @@
 """The folder in which programs of one user find each other: sockets of runs, and tokens of servers.
 
-It is `$XDG_RUNTIME_DIR/trioeval`, or `trioeval-UID` where temporary files are. Other users cannot look into
-it, and one that another user has made is not used.
+It is `$XDG_RUNTIME_DIR/trioeval`, or `trioeval-UID` in the folder of temporary files. Other users cannot read
+it, and a folder that another user has made is not used.
 """
 
 import errno
@@ -14,7 +14,7 @@ from pathlib import Path
 
 
 def live_folders(environ: Mapping[str, str], user: int, temporary: str) -> list[Path]:
-    """Where the folder of a user may be, the best place first.
+    """Return the possible folders of a user, best first.
 
     Args:
         environ: The environment.
@@ -31,17 +31,17 @@ def live_folders(environ: Mapping[str, str], user: int, temporary: str) -> list[
 
 
 def own_folders() -> list[Path]:
-    """Those of this user; none on a system that has no users."""
+    """Return the folders of this user; none on a system without users."""
     if not hasattr(os, "geteuid"):
         return []
     return live_folders(os.environ, os.geteuid(), tempfile.gettempdir())
 
 
 def make_private(folder: Path) -> None:
-    """Make the folder, unless it is there.
+    """Create the folder unless it exists.
 
     Raises:
-        OSError: It cannot be made, or is not ours alone.
+        OSError: It cannot be created, or other users have access.
     """
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700)
@@ -51,17 +51,17 @@ def make_private(folder: Path) -> None:
 
 
 def why_not_private(folder: Path) -> str | None:
-    """What is wrong with a folder; None if it is this user's alone."""
+    """Return what is wrong with a folder; None if only this user has access."""
     try:
         found, above = folder.lstat(), folder.parent.stat()
     except OSError as error:
         return error.strerror or str(error)
     if not stat.S_ISDIR(found.st_mode):
-        return "is no folder"
+        return "is not a folder"
     if found.st_uid != os.geteuid():
         return "belongs to another user"
     if found.st_mode & 0o077:
-        return "others may use it: chmod 700"
+        return "other users have access: chmod 700"
     if above.st_mode & 0o002 and not above.st_mode & stat.S_ISVTX:
-        return "others may put theirs in its place"
+        return "other users may replace it"
     return None

@@ -1,8 +1,8 @@
-"""Tokens of servers of limits on this machine, where programs of the same user find them.
+"""Tokens of limit servers on this machine, stored where programs of the same user find them.
 
-A page in a browser can send requests to any port of this machine, but can read no file; so a server that has
-a token is closed to pages, and open without any settings to programs of its user. A token is worth
-something only while its server runs: the next one on that port makes another.
+A page in a browser can send requests to any port of this machine, but cannot read files; so a server with a
+token is closed to pages, and open without any settings to programs of its user. A token is valid only while
+its server runs: the next one on that port creates another.
 """
 
 import os
@@ -16,10 +16,10 @@ _MOST_BYTES = 4096
 
 
 def keep_token(port: int, token: str) -> Path:
-    """Write down the token of the server on a port, for this user alone.
+    """Store the token of the server on a port, readable by this user alone.
 
     Raises:
-        OSError: No folder is there that is this user's alone.
+        OSError: There is no folder that only this user can access.
     """
     problems: list[str] = []
     for folder in own_folders():
@@ -36,11 +36,11 @@ def keep_token(port: int, token: str) -> Path:
             problems.append(f"{folder}: {error.strerror or error}")
         else:
             return path
-    raise OSError("; ".join(problems) or "this system has no folder that is one user's alone")
+    raise OSError("; ".join(problems) or "this system has no folder that only one user can access")
 
 
 def read_token(port: int) -> str | None:
-    """The token of the server on a port of this machine; None if none of this user has told one."""
+    """Return the token of the server on a port of this machine; None if no server of this user stored one."""
     for folder in own_folders():
         if why_not_private(folder) is None and (token := _read(_path(folder, port))) is not None:
             return token
@@ -48,9 +48,9 @@ def read_token(port: int) -> str | None:
 
 
 def forget_token(path: Path, token: str) -> None:
-    """Remove what `keep_token` wrote, unless another server has the port by now."""
+    """Remove what `keep_token` wrote, unless another server uses the port by now."""
     if _read(path) == token:
-        with suppress(OSError):  # it opens nothing any more
+        with suppress(OSError):  # the token is invalid anyway
             path.unlink()
 
 

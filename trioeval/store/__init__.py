@@ -1,4 +1,4 @@
-"""Where runs are kept: an SQLite database that survives whatever ends the process."""
+"""The store of runs: an SQLite database that survives any end of the process."""
 
 from trioeval.report.stored import DatasetFacts as DatasetFacts
 from trioeval.report.stored import RunFacts as RunFacts

@@ -1,4 +1,4 @@
-"""What is written down of the run of a suite before anything is asked."""
+"""The record of a suite's run before any request."""
 
 import platform
 import sys
@@ -18,21 +18,21 @@ from trioeval.run import PreparedSuite, PreparedTask
 from trioeval.run.same_rows import task_digest
 
 PROGRAM = "program"
-"""The key of the flags that name the program in which a suite lives that no file has."""
+"""The key of the flags that name the program of a suite without a file."""
 
 
 def run_start(
     prepared: PreparedSuite, *, run: str, utc_created: str, flags: Mapping[str, Any] | None = None
 ) -> RunStart:
-    """The beginning of a run of a suite.
+    """Return the start record of a run of a suite.
 
     Reads the files of the suite, for their digests.
 
     Args:
         prepared: The suite.
         run: The id of the run.
-        utc_created: ISO 8601.
-        flags: What it was asked for with, as JSON data; None where a program runs it.
+        utc_created: The time in ISO 8601.
+        flags: The flags of the command, as JSON data; None if a program runs it.
     """
     keys = {part.id: keys_of_task(part) for part in prepared.parts}
     versions = {
@@ -71,18 +71,18 @@ def run_start(
 
 
 def judged_rows(part: PreparedTask) -> int | None:
-    """How many rows a task has that are judged: none of a dataset; None where that is not known yet."""
+    """Return how many rows of a task get a verdict: none of a dataset; None if that is not known yet."""
     return 0 if isinstance(part.prepared.suite.settings, ColumnsSettings) else part.rows
 
 
 def keys_of_task(part: PreparedTask) -> Sequence[str]:
-    """Those in the environment of a task, and those that its providers are given; longest first."""
+    """Return the keys in the environment of a task, and those passed to its providers; longest first."""
     own = (secret for spec in part.prepared.specs for secret in spec.secrets)
     return longest_first([*keys_of(part.prepared.around.environ), *surely_keys(own)])
 
 
 def _program_flags(prepared: PreparedSuite, sources: CodeFiles) -> Mapping[str, Any]:
-    """The flags with which the command line can go on with the run of a program, or why it cannot."""
+    """Return the flags with which the command line can resume a program's run, or why it cannot."""
     suite = prepared.suite
     if suite.file is None or suite.kinds is not KINDS or prepared.has_own_providers:
         return {PROGRAM: str(Path(sys.argv[0] or sys.executable).absolute())}

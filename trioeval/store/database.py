@@ -1,9 +1,9 @@
-"""Opening a database file, with a clear word about each thing that may be wrong with it.
+"""Opening of database files, with a specific message for each problem.
 
-Whatever a path leads to is looked at before anything is changed: a file that is no database, one of
-another program, and one of a newer version are left exactly as they are.
+The target of a path is examined before anything is changed: a file that is not a database, one of another
+program, and one of a newer version are left exactly as they are.
 
-A link is followed, and all files beside it stand beside what it leads to: two names of one database are one.
+Links are followed, and all auxiliary files are beside the target: two names of one database are one.
 """
 
 import contextlib
@@ -22,17 +22,18 @@ from trioeval.errors import StoreError, UsageError
 from trioeval.open_files import is_out_of_files, too_many_open_files
 
 Durability: TypeAlias = Literal["normal", "full"]
-"""What a loss of power may take: the last commits, or nothing. A killed process loses nothing either way."""
+"""What a loss of power may lose: the last commits, or nothing. A killed process loses nothing in either mode.
+"""
 
 OWN_FOLDER = ".trioeval"
-"""A folder of this name is made with a `.gitignore` that leaves all of it out."""
+"""A folder of this name is created with a `.gitignore` that excludes its contents."""
 
 IN_MEMORY = Path(":memory:")
-"""The name of a database in memory in messages; a path of users is always that of a file."""
+"""The name of a database in memory in messages; paths of users always mean files."""
 
-_SMALLEST = 512  # bytes of a database that holds anything
-_PAGE = 8192  # bytes; a row of 2 kB wastes less of it than of smaller ones
-_LARGEST_CHECKED = 32 * 2**20  # bytes of a database whose pages are looked at as it is opened
+_SMALLEST = 512  # bytes of a database that contains anything
+_PAGE = 8192  # bytes; a row of 2 kB wastes less of it than of smaller pages
+_LARGEST_CHECKED = 32 * 2**20  # bytes of a database whose pages are checked when it is opened
 _KEPT_LOG = 64 * 2**20  # bytes of the write-ahead log that stay on disk after a checkpoint
 
 
@@ -41,13 +42,13 @@ class DatabaseKind:
     """What a database holds, and how it came to be what it is."""
 
     name: str
-    """What messages call it."""
+    """The name in messages."""
     application_id: int
-    """What tells it from databases of other programs."""
+    """The number that distinguishes it from databases of other programs."""
     migrations: Sequence[Sequence[str]]
-    """Statements that lead from each version of its tables to the next; how many there are is the version."""
+    """The statements that lead from each version of its tables to the next; their number is the version."""
     hint: str
-    """How another file is chosen."""
+    """How to choose another file."""
 
 
 class BusyError(StoreError):
@@ -55,11 +56,11 @@ class BusyError(StoreError):
 
 
 class DamagedError(StoreError):
-    """The file does not hold what was written to it; nothing can be relied upon."""
+    """The file does not contain what was written to it; nothing can be relied upon."""
 
 
 def real_path(path: Path) -> Path:
-    """The absolute path of the file that a path leads to."""
+    """Return the absolute path of the file that a path leads to."""
     return Path(os.path.realpath(path))
 
 
@@ -71,13 +72,13 @@ def open_database(
     busy_s: float = 0.25,
     wal: bool | None = None,
 ) -> sqlite3.Connection:
-    """Open a database to write to, and make it or bring it up to date where that is needed.
+    """Open a database for writing, and create or migrate it if needed.
 
     The connection commits nothing by itself, and may be used by one thread at a time.
 
     Args:
-        path: Of the file. Folders that are missing are made.
-        kind: What it is to be.
+        path: The path of the file. Missing folders are created.
+        kind: The kind of database.
         durability: See `Durability`.
         busy_s: Seconds that a statement waits for other programs.
         wal: Whether it has a write-ahead log; None leaves it as it is, and gives one to a new file.
@@ -100,10 +101,10 @@ def open_database(
         wal = True if wal is None and version is None else wal
         change = "" if wal is None else " = WAL" if wal else " = DELETE"
         journal = connection.execute(f"PRAGMA journal_mode{change}").fetchone()[0]
-        # Without shared memory there is no such log, and a commit is safe only if it is waited for.
+        # Without shared memory there is no write-ahead log, and only a synchronous commit is safe.
         level = "FULL" if durability == "full" or journal != "wal" else "NORMAL"
         connection.execute(f"PRAGMA synchronous = {level}")
-        connection.execute("PRAGMA temp_store = MEMORY")  # no file that could not be opened later
+        connection.execute("PRAGMA temp_store = MEMORY")  # a file could not always be opened later
         connection.execute(f"PRAGMA journal_size_limit = {_KEPT_LOG}")
         _migrate(connection, path, kind)
     except sqlite3.Error as error:
@@ -126,21 +127,21 @@ def open_memory(kind: DatabaseKind) -> sqlite3.Connection:
 
 
 def open_reading(path: Path, kind: DatabaseKind, *, busy_s: float = 5.0) -> sqlite3.Connection:
-    """Open a database that is there, to read it. It may be written meanwhile.
+    """Open an existing database for reading. It may be written meanwhile.
 
-    Also from a medium that cannot be written, if whoever wrote it has closed it.
+    Also from a read-only medium, if the program that wrote it has closed it.
 
     Raises:
         BusyError: Another program keeps it locked.
-        StoreError: It is not there, or cannot be used.
+        StoreError: It does not exist, or cannot be used.
     """
     real = real_path(path)
     if not real.exists():
-        raise StoreError(f"{path}: there is no {kind.name} here; {kind.hint}")
+        raise StoreError(f"{path}: {kind.name} not found; {kind.hint}")
     _check_file(real, path, kind)
     log = Path(f"{real}-wal")
     failure: sqlite3.Error | None = None
-    # What a killed process left is first put in order, which takes the right to write.
+    # The log of a killed process is recovered first, which requires write access.
     for mode in ("rw", "ro", "ro&immutable=1"):
         if mode.endswith("=1") and log.exists() and log.stat().st_size:
             break
@@ -151,8 +152,8 @@ def open_reading(path: Path, kind: DatabaseKind, *, busy_s: float = 5.0) -> sqli
                 raise store_error(path, kind, error) from error
             failure = error
     raise StoreError(
-        f"{path}: the {kind.name} was not closed by whoever wrote it, and cannot be put in order where it "
-        f"may not be written; copy it together with {log.name} to a folder that you may write to"
+        f"{path}: the {kind.name} was not closed by its writer, and recovering it needs write access; "
+        f"copy it together with {log.name} to a writable folder"
     ) from failure
 
 
@@ -162,7 +163,7 @@ def _reading(
     connection = _connect(real, mode, busy_s)
     try:
         if _look(connection, path, kind) is None:
-            raise StoreError(f"{path}: there is no {kind.name} here; {kind.hint}")  # noqa: TRY301
+            raise StoreError(f"{path}: {kind.name} not found; {kind.hint}")  # noqa: TRY301
         connection.execute("PRAGMA query_only = 1")
     except (sqlite3.Error, StoreError):
         connection.close()
@@ -171,7 +172,7 @@ def _reading(
 
 
 def store_error(path: Path, kind: DatabaseKind, error: sqlite3.Error) -> StoreError:
-    """What an error of the database means for a person: which file, what is wrong, and what helps."""
+    """Return a database error for people: which file, what is wrong, and the remedy."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the rest is detail
     match code:
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
@@ -184,11 +185,11 @@ def store_error(path: Path, kind: DatabaseKind, error: sqlite3.Error) -> StoreEr
             what, help_ = f"cannot be read or written ({error})", "look after its disk, or "
         case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM:
             what, help_ = "may not be written", "change its permissions, or "
-        case sqlite3.SQLITE_CANTOPEN if is_out_of_files():  # which passes, as a lock does
+        case sqlite3.SQLITE_CANTOPEN if is_out_of_files():  # temporary, like a lock
             return BusyError(f"{path}: the {kind.name} cannot be opened: {too_many_open_files()}")
         case sqlite3.SQLITE_CANTOPEN:
             what = f"cannot be opened ({error})"
-            help_ = "see whether you may write to its folder, or "
+            help_ = "check that you may write to its folder, or "
         case sqlite3.SQLITE_CORRUPT:
             return _damaged(path, kind, error)
         case sqlite3.SQLITE_NOTADB:
@@ -199,13 +200,13 @@ def store_error(path: Path, kind: DatabaseKind, error: sqlite3.Error) -> StoreEr
 
 
 def check_pages(connection: sqlite3.Connection, path: Path, kind: DatabaseKind) -> None:
-    """See that all pages of a small database are whole; of a large one, nothing is looked at.
+    """Check all pages of a small database; a large one is not checked.
 
-    It takes about 0.7 ms a megabyte, so 25 ms at the most; the reading is what costs. A large one tells
-    what is wrong with it when that is met.
+    It takes about 0.7 ms per megabyte, so 25 ms at most, mainly for reading. Damage of a large one is
+    reported when it is met.
 
     Raises:
-        DamagedError: They are not.
+        DamagedError: A page is damaged.
         StoreError: They cannot be read.
     """
     try:
@@ -222,7 +223,7 @@ def check_pages(connection: sqlite3.Connection, path: Path, kind: DatabaseKind) 
 
 def _damaged(path: Path, kind: DatabaseKind, what: object) -> DamagedError:
     return DamagedError(
-        f"{path}: the {kind.name} is damaged ({what}); rescue what is in it with "
+        f"{path}: the {kind.name} is damaged ({what}); recover its contents with "
         f"`sqlite3 FILE .recover`, and move it away, or {kind.hint}"
     )
 
@@ -238,7 +239,7 @@ def _connect(real: Path, mode: str, busy_s: float) -> sqlite3.Connection:
 
 
 def _is_refused(error: sqlite3.Error) -> bool:
-    """Whether a mode that asks for less may do."""
+    """Return whether a less demanding mode may succeed."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF in (
         sqlite3.SQLITE_CANTOPEN,
         sqlite3.SQLITE_READONLY,
@@ -255,15 +256,15 @@ def _make_folder(folder: Path, path: Path, kind: DatabaseKind) -> None:
             (folder / ".gitignore").write_text("*\n")
     except OSError as error:
         raise StoreError(
-            f"{path}: the folder {folder} cannot be made: {error.strerror}; {kind.hint}"
+            f"{path}: the folder {folder} cannot be created: {error.strerror}; {kind.hint}"
         ) from error
 
 
 def _check_file(real: Path, path: Path, kind: DatabaseKind) -> None:
-    """See that what is there, if anything, is a file.
+    """Check that the target, if it exists, is a file.
 
-    It is not opened: as that was closed, the system would take away all locks that connections of this
-    process have on it. Test: test_kill_9_costs_nothing_that_was_said_to_be_safe.
+    It is not opened: closing it would release all locks that connections of this process hold on it. Test:
+    test_kill_9_costs_nothing_that_was_said_to_be_safe.
     """
     try:
         if not real.exists():
@@ -274,21 +275,21 @@ def _check_file(real: Path, path: Path, kind: DatabaseKind) -> None:
             f"{path}: the {kind.name} cannot be read: {error.strerror}; {kind.hint}"
         ) from error
     if size is None:
-        what = "a folder" if real.is_dir() else "no file"
+        what = "a folder" if real.is_dir() else "a special file"
         raise StoreError(f"{path}: this is {what}, not a {kind.name}; {kind.hint}")
-    if 0 < size < _SMALLEST:  # which SQLite would take for an empty one
+    if 0 < size < _SMALLEST:  # SQLite would take it for an empty one
         raise _no_database(path, kind)
 
 
 def _no_database(path: Path, kind: DatabaseKind) -> StoreError:
     return StoreError(
-        f"{path}: this is no SQLite database, and is left as it is; if it was one, restore it from a copy, "
-        f"or {kind.hint}"
+        f"{path}: this is not an SQLite database, and is left unchanged; if it was one, restore it from a "
+        f"copy, or {kind.hint}"
     )
 
 
 def _look(connection: sqlite3.Connection, path: Path, kind: DatabaseKind) -> int | None:
-    """See `_check_kind`, of one moment: another process may be making the database just now."""
+    """Run `_check_kind` in one transaction: another process may be creating the database at the moment."""
     connection.execute("BEGIN")
     try:
         return _check_kind(connection, path, kind)
@@ -298,35 +299,35 @@ def _look(connection: sqlite3.Connection, path: Path, kind: DatabaseKind) -> int
 
 
 def _check_kind(connection: sqlite3.Connection, path: Path, kind: DatabaseKind) -> int | None:
-    """The version of its tables; None of a database that holds nothing at all. In a transaction."""
+    """Return the version of its tables; None for an empty database. In a transaction."""
     owner = connection.execute("PRAGMA application_id").fetchone()[0]
     version: int = connection.execute("PRAGMA user_version").fetchone()[0]
     if owner == kind.application_id:
         if version > len(kind.migrations):
             raise StoreError(
                 f"{path}: the {kind.name} was written by a newer trioeval (its tables have version "
-                f"{version}, this one knows {len(kind.migrations)}); upgrade trioeval, or {kind.hint}"
+                f"{version}, this one supports {len(kind.migrations)}); upgrade trioeval, or {kind.hint}"
             )
         return version
     tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
     if owner == version == tables == 0:
         return None
     raise StoreError(
-        f"{path}: this is an SQLite database of another program, and is left as it is; {kind.hint}"
+        f"{path}: this is an SQLite database of another program, and is left unchanged; {kind.hint}"
     )
 
 
 def _migrate(connection: sqlite3.Connection, path: Path, kind: DatabaseKind) -> None:
-    """Bring the tables up to date in one transaction; where they are, see that it can be written."""
+    """Migrate the tables in one transaction; if they are current, check that the file can be written."""
     connection.execute("BEGIN IMMEDIATE")
     try:
-        version = _check_kind(connection, path, kind) or 0  # another process may have been quicker
+        version = _check_kind(connection, path, kind) or 0  # another process may have been faster
         if version < len(kind.migrations):
             for statements in kind.migrations[version:]:
                 for statement in statements:
                     connection.execute(statement)
             connection.execute(f"PRAGMA application_id = {kind.application_id}")
-        # In any case: a transaction that writes nothing succeeds where nothing may be written.
+        # In any case: a transaction that writes nothing succeeds even on a read-only file.
         connection.execute(f"PRAGMA user_version = {len(kind.migrations)}")
         connection.execute("COMMIT")
     except sqlite3.Error:
@@ -335,36 +336,36 @@ def _migrate(connection: sqlite3.Connection, path: Path, kind: DatabaseKind) -> 
         raise
 
 
-# Who runs a run: a file beside the database that is locked as long as somebody does.
+# The lock of a run: a file beside the database that is locked while the run is in progress.
 #
 # The system frees the lock when the process ends, however it ends. So a run that is not finished, and whose
 # lock is free, has died.
 
 
-_SHORT = 0.5  # seconds; whoever only looks whether it is free holds it for much less
+_SHORT = 0.5  # seconds; a check for a free lock holds it for much less
 
 
 @attrs.frozen(eq=False)
 class RunLock:
-    """A lock that is held."""
+    """A held lock."""
 
     _lock: FileLock = attrs.field(repr=False)
     path: Path
 
     def release(self) -> None:
-        """Free it, and take its file away."""
-        # While it is held: whoever waits for this very file sees that it is gone, and makes a new one.
-        with contextlib.suppress(OSError):  # some systems keep open files
+        """Release it, and delete its file."""
+        # Deleted while held: a process that waits for this file sees that it is gone, and creates a new one.
+        with contextlib.suppress(OSError):  # some systems do not delete open files
             self.path.unlink(missing_ok=True)
         self._lock.release()
 
     def leave(self) -> None:
-        """Free it, and leave its file."""
+        """Release it, and leave its file."""
         self._lock.release()
 
 
 def lock_path(database: Path, run_id: str) -> Path:
-    """The file that is locked.
+    """Return the file that is locked.
 
     Example:
         >>> lock_path(Path("/x/results.db"), "eval-1").name
@@ -378,8 +379,8 @@ def lock_run(database: Path, run_id: str) -> RunLock:
     """Take the lock of a run.
 
     Raises:
-        UsageError: Somebody else runs it.
-        StoreError: The lock cannot be made.
+        UsageError: Another process runs it.
+        StoreError: The lock cannot be created.
     """
     path = lock_path(database, run_id)
     lock = FileLock(path, timeout=_SHORT, thread_local=False, fallback_to_soft=False)
@@ -397,7 +398,7 @@ def lock_run(database: Path, run_id: str) -> RunLock:
 
 
 def is_running(database: Path, run_id: str) -> bool:
-    """Whether somebody runs it now."""
+    """Return whether a process runs it now."""
     path = lock_path(database, run_id)
     if not path.exists():
         return False
@@ -406,18 +407,18 @@ def is_running(database: Path, run_id: str) -> bool:
         lock.acquire()
     except Timeout:
         return True
-    except OSError:  # it may not even be opened: nobody of ours has made it
+    except OSError:  # not accessible: it is not a lock of this user
         return False
     lock.release()
     return False
 
 
 def _file_name(run_id: str) -> str:
-    """The id of a run, as far as it may stand in the name of a file."""
+    """Return the id of a run as a part of a file name."""
     return "".join(one if one.isalnum() or one in "-_." else "_" for one in run_id)[:100]
 
 
-# Opening a database that another program may keep locked for a moment.
+# Opening of a database that another program may keep locked for a moment.
 
 
 T = TypeVar("T")
@@ -434,14 +435,14 @@ async def open_patiently(
     patience_s: float,
     on_warning: Callable[[str], None] | None = None,
 ) -> T:
-    """What opens a database gives, in a thread and as often as it is locked.
+    """Call the function that opens a database, in a thread, again while it is locked; return its result.
 
     Args:
         open_: Opens it, or raises `BusyError` and leaves nothing open.
-        path: Of the file, for messages.
-        kind: What it is, for messages.
-        patience_s: Seconds that another program may keep it locked, ≥ 0; with 0 it is tried once.
-        on_warning: Told once if that takes long.
+        path: The path of the file, for messages.
+        kind: The kind of database, for messages.
+        patience_s: Seconds that another program may keep it locked, ≥ 0; with 0 there is one attempt.
+        on_warning: Called once if that takes long.
 
     Raises:
         BusyError: It is still locked.

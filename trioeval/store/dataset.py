@@ -1,4 +1,4 @@
-"""One dataset, as it is written down while it is built and found again when its run is resumed."""
+"""The journal of one dataset, written while it is built and read when its run is resumed."""
 
 import json
 import sqlite3
@@ -17,8 +17,8 @@ from trioeval.store.dataset_writes import (
     CELL,
     DROPPED,
     WRITTEN,
-    cell_work,
-    drop_work,
+    cell_write,
+    drop_write,
     dropped_of,
     first_row,
     grouping_text,
@@ -31,24 +31,23 @@ from trioeval.store.records import read_text
 from trioeval.store.runs import key_range
 from trioeval.store.schema import INDEX_BITS
 from trioeval.store.writer import StoredTask
-from trioeval.store.writes import Table, insert
+from trioeval.store.writes import InsertTable, insert
 
-# Rows of a dataset that were lost are tried again: their groups are written anew.
+# Lost rows of a dataset are retried: their groups are written again.
 
 
 _INDEX = (1 << INDEX_BITS) - 1
 
 
 def try_lost_again(connection: sqlite3.Connection, part: int, *, is_wanted: bool) -> None:
-    """Forget which rows of a dataset were lost, and mark their groups; or take back such marks.
+    """Forget which rows of a dataset were lost and mark their groups, or remove such marks.
 
-    What was made for those groups stays, and so do their files until others are written.
+    Cells made for those groups stay, and so do their files until others are written.
 
     Args:
         connection: In a transaction.
-        part: The number of the part; one without a dataset is left as it is.
-        is_wanted: Whether they are tried again. If not, what an earlier execution was to try and did not
-            stays as it is.
+        part: The number of the part; a part without a dataset is left unchanged.
+        is_wanted: Whether they are retried. If not, marks of an earlier execution stay unchanged.
     """
     if not is_wanted:
         connection.execute("DELETE FROM group_again WHERE part = ?", (part,))
@@ -60,7 +59,7 @@ def try_lost_again(connection: sqlite3.Connection, part: int, *, is_wanted: bool
         told = json.loads(begun[0])
         grouping = Grouping(told["size"], tuple(told["targets"]))
     except (ValueError, TypeError, KeyError, DatasetError):
-        return  # damaged: the dataset begins anew, which is told when it is read
+        return  # damaged: the dataset starts again, which is reported when it is read
     lost = f"key BETWEEN ? AND ? AND cause IN ({', '.join('?' * len(LOST))})"
     wanted = (*key_range(part), *sorted(LOST))
     keys = connection.execute(f"SELECT key FROM dropped_row WHERE {lost}", wanted)  # noqa: S608
@@ -73,32 +72,33 @@ def try_lost_again(connection: sqlite3.Connection, part: int, *, is_wanted: bool
         ((part, group) for group in groups),
     )
     connection.execute(f"DELETE FROM dropped_row WHERE {lost}", wanted)  # noqa: S608
-    # Processors have to see the whole of it once more.
+    # Processors must process the whole dataset again.
     connection.execute("DELETE FROM dataset_stage WHERE part = ?", (part,))
 
 
-_DATASET = Table("dataset", ("part", "grouping", "fingerprint"))
-_STAGE = Table("dataset_stage", ("part", "name", "state"))
+_DATASET = InsertTable("dataset", ("part", "grouping", "fingerprint"))
+_STAGE = InsertTable("dataset_stage", ("part", "name", "state"))
 _OTHERS = ("written_group", "group_again", "dataset_stage")
 
 
 @attrs.frozen(kw_only=True)
 class _Before:
-    """What earlier executions have written down of a dataset beside its cells."""
+    """The stored facts of earlier executions about a dataset, except its cells."""
 
     grouping: Grouping | None = None
     fingerprint: Mapping[str, str] = attrs.field(factory=dict)
     groups: Sequence[GroupFile] = ()
     again: frozenset[int] = frozenset()
-    """Groups that are to be written anew, whatever is there of them."""
+    """Groups that are written again, whatever exists of them."""
     stages: Mapping[str, str] = attrs.field(factory=dict)
 
 
 @attrs.define(eq=False, slots=False)
 class StoredDataset(StoredTask, DatasetJournal):
-    """The dataset of one task of a run. Made by `StoredRun.dataset`.
+    """The dataset of one task of a run. Created by `StoredRun.dataset`.
 
-    Another configuration makes another dataset: of what is there only cells count for it, each by its digest.
+    Another configuration makes another dataset: of the stored data only cells count for it, each by its
+    digest.
     """
 
     _has_warned: bool = attrs.field(init=False, default=False)
@@ -116,16 +116,16 @@ class StoredDataset(StoredTask, DatasetJournal):
 
     @property
     def resumed(self) -> bool:
-        """Whether there is anything to find."""
+        """True if an earlier execution stored anything."""
         return self._before.grouping is not None
 
     @property
     def grouping(self) -> Grouping | None:
-        """How rows were grouped before; None if nothing was begun."""
+        """The grouping of rows in earlier executions; None if nothing was started."""
         return self._before.grouping
 
     def begin(self, grouping: Grouping, fingerprint: Mapping[str, str], /) -> None:
-        """What the dataset is, before anything is made of it."""
+        """Record the identity of the dataset, before any of it is made."""
         old, told = self._before, dict(fingerprint)
         self._grouping = grouping
         if old.grouping is not None:
@@ -154,19 +154,19 @@ class StoredDataset(StoredTask, DatasetJournal):
         self._step(write)
 
     def made(self, record: MadeRecord, /) -> None:
-        """Write down what a job has made, which is not changed any more."""
+        """Record the result of a job, which does not change any more."""
         is_group, row = is_of_group(record), record.unit
         if is_group and self._grouping is not None:
             row = first_row(record, self._grouping)
         place, warn = self._place, self._warn_of_unkept
-        self._writer.put(cell_work(place, self._task, row, record, warn, is_group=is_group))
+        self._writer.put(cell_write(place, self._task, row, record, warn, is_group=is_group))
 
     def dropped(self, row: DroppedRow, /) -> None:
-        """Write down that a row is gone."""
-        self._writer.put(drop_work(self._place, self._task, row))
+        """Record that a row was dropped."""
+        self._writer.put(drop_write(self._place, self._task, row))
 
     def written(self, group: GroupFile, /) -> None:
-        """Write down that a group is written."""
+        """Record that a group is written."""
 
         def write(connection: sqlite3.Connection) -> None:
             line = written_line(self._place.parts[self._task], group)
@@ -179,7 +179,7 @@ class StoredDataset(StoredTask, DatasetJournal):
         self._step(write)
 
     def stage(self, name: str, state: str, /) -> None:
-        """Write down that a stage of the whole dataset has begun, or is over."""
+        """Record that a stage of the whole dataset has started, or is over."""
         self._stages[name] = state
 
         def write(connection: sqlite3.Connection) -> None:
@@ -189,19 +189,19 @@ class StoredDataset(StoredTask, DatasetJournal):
         self._step(write)
 
     def stages(self) -> Mapping[str, str]:
-        """What was written down of such stages, also in this execution."""
+        """Return the recorded states of such stages, including this execution's."""
         return dict(self._stages)
 
     def groups(self) -> Sequence[GroupFile]:
-        """The groups that earlier executions have written, without those that are written anew."""
+        """Return the groups that earlier executions have written, except those that are written again."""
         return self._before.groups
 
     def again(self) -> frozenset[int]:
-        """The groups that are to be written anew, since lost rows of them are tried again."""
+        """Return the groups that are written again, since lost rows of them are retried."""
         return self._before.again
 
     def restored(self, group: int, rows: range, /) -> Restored:
-        """What earlier executions have written down of a group. What is damaged is not there."""
+        """Return what earlier executions stored of a group. Damaged parts are left out."""
         if self._part is None:
             return Restored()
         base = self._part << INDEX_BITS
@@ -210,7 +210,9 @@ class StoredDataset(StoredTask, DatasetJournal):
             made = (*self._made(group, keys),)
             dropped = () if self._is_other else (*self._dropped(keys),)
         except sqlite3.Error as error:
-            self._warn(f"what was made of group {group} cannot be read ({error}); it is made again")
+            self._warn(
+                f"the stored cells of group {group} cannot be read ({error}); they are made again"
+            )
             return Restored()
         return Restored(made=made, dropped=dropped)
 
@@ -225,8 +227,8 @@ class StoredDataset(StoredTask, DatasetJournal):
                 yield made_of(line, read_text(line["made"]))
             except (ValueError, TypeError, AttributeError) as error:
                 self._warn(
-                    f"what {line['producer']} made of group {group} is damaged ({error}); "
-                    "it is made again, and so is everything like it"
+                    f"the result of {line['producer']} for group {group} is damaged ({error}); "
+                    "it is made again, and so are all other damaged ones"
                 )
 
     def _dropped(self, keys: tuple[int, int]) -> Iterator[DroppedRow]:
@@ -264,9 +266,7 @@ class StoredDataset(StoredTask, DatasetJournal):
                 stages=dict(stages),
             )
         except (sqlite3.Error, DatasetError, ValueError, TypeError, KeyError) as error:
-            self._warn(
-                f"what was written down of the dataset cannot be read ({error}); it begins anew"
-            )
+            self._warn(f"the stored facts of the dataset cannot be read ({error}); it starts again")
             return None
 
     def _warn(self, text: str) -> None:
@@ -275,10 +275,10 @@ class StoredDataset(StoredTask, DatasetJournal):
             self._tell(text)
 
     def _warn_of_unkept(self, text: str) -> None:
-        """Once; in the writer's thread."""
+        """Warn once; called in the writer's thread."""
         if not self._has_told_of_unkept:
             self._has_told_of_unkept = True
-            self._tell(f"{text}; a later execution makes it again, and so everything like it")
+            self._tell(f"{text}; a later execution makes it again, and so all others of this kind")
 
     def _tell(self, text: str) -> None:
         of = "" if self._task is None else f"task {self._task}: "

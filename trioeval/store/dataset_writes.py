@@ -1,4 +1,4 @@
-"""What is written down of datasets: made ready in the writer's thread, as JSON text."""
+"""Writes of datasets, prepared in the writer's thread as JSON text."""
 
 import json
 import sqlite3
@@ -15,44 +15,48 @@ from trioeval.providers.secrets import hide, hide_in
 from trioeval.report.stored import DatasetFacts
 from trioeval.store.records import plain, read_text, stored_json
 from trioeval.store.schema import INDEX_BITS
-from trioeval.store.writes import Line, LineWork, Place, Table
+from trioeval.store.writes import InsertTable, Line, LineWrite, RunPlace
 
-CELL = Table(
+CELL = InsertTable(
     "cell",
     ("key", "producer", "unit", "is_group", "digest", "made", "skipped", "tally", "execution"),
 )
-DROPPED = Table("dropped_row", ("key", "cause", "producer", "error", "error_kind", "attempts"))
-WRITTEN = Table("written_group", ("part", "number", "rows", "numbers", "file", "digest", "dropped"))
+DROPPED = InsertTable(
+    "dropped_row", ("key", "cause", "producer", "error", "error_kind", "attempts")
+)
+WRITTEN = InsertTable(
+    "written_group", ("part", "number", "rows", "numbers", "file", "digest", "dropped")
+)
 
 
-def cell_work(
-    place: Place,
+def cell_write(
+    place: RunPlace,
     task: str | None,
     row: int,
     record: MadeRecord,
     warn: Callable[[str], None],
     *,
     is_group: bool,
-) -> LineWork[MadeRecord]:
-    """What one job has made.
+) -> LineWrite[MadeRecord]:
+    """Return the write of one job's result.
 
-    What holds a secret is not written down, for it could only be written as something else: it is made again
-    by a later execution. So is what is no JSON.
+    A value with a secret is not stored, since it could only be stored changed: a later execution makes it
+    again. The same applies to values that are not JSON.
 
     Args:
-        place: Of the run.
+        place: The place of the run.
         task: The id of the task.
-        row: Whose key it has.
-        record: It.
-        warn: Told why it is not written down.
-        is_group: Whether it is of a whole group.
+        row: The row whose key it has.
+        record: The result.
+        warn: Called with the reason if it is not stored.
+        is_group: Whether it belongs to a whole group.
     """
     columns = partial(_cell_columns, task=task, warn=warn, is_group=is_group)
-    return LineWork(CELL, place, task, row, record, columns)
+    return LineWrite(CELL, place, task, row, record, columns)
 
 
 def _cell_columns(
-    place: Place,
+    place: RunPlace,
     record: MadeRecord,
     *,
     task: str | None,
@@ -62,11 +66,11 @@ def _cell_columns(
     try:
         made = {str(row): dict(values) for row, values in record.values.items()}
         if hide_in(made, place.keys.get(task, ())) is not made:
-            warn(f"what {record.producer} made is not written down: it holds a secret")
+            warn(f"the result of {record.producer} is not stored: it contains a secret")
             return None
         text = encode_json(made)
     except (TypeError, ValueError, RecursionError) as error:
-        warn(f"what {record.producer} made is not written down: {error}")
+        warn(f"the result of {record.producer} is not stored: {error}")
         return None
     return (
         record.producer,
@@ -80,19 +84,19 @@ def _cell_columns(
     )
 
 
-def drop_work(place: Place, task: str | None, row: DroppedRow) -> LineWork[DroppedRow]:
-    """A row that is gone."""
-    return LineWork(DROPPED, place, task, row.row, row, partial(_drop_columns, task=task))
+def drop_write(place: RunPlace, task: str | None, row: DroppedRow) -> LineWrite[DroppedRow]:
+    """Return the write of a row that was dropped."""
+    return LineWrite(DROPPED, place, task, row.row, row, partial(_drop_columns, task=task))
 
 
-def _drop_columns(place: Place, row: DroppedRow, *, task: str | None) -> Line:
+def _drop_columns(place: RunPlace, row: DroppedRow, *, task: str | None) -> Line:
     keys = place.keys.get(task, ())
     error = None if row.error is None else plain(hide(row.error, keys))
     return (row.cause, row.column, error, row.kind, row.attempts)
 
 
 def dropped_of(line: Sequence[Any]) -> DroppedRow:
-    """The row again: of a line whose key is its number."""
+    """Return the row again, from a line whose key is its number."""
     row, cause, column, error, kind, attempts = line
     return DroppedRow(
         row=row, cause=cause, column=column, error=error, kind=kind, attempts=attempts
@@ -100,7 +104,7 @@ def dropped_of(line: Sequence[Any]) -> DroppedRow:
 
 
 def written_line(part: int, group: GroupFile) -> Line:
-    """The line of a group that is written."""
+    """Return the line of a group that is written."""
     return (
         part,
         group.group,
@@ -113,25 +117,25 @@ def written_line(part: int, group: GroupFile) -> Line:
 
 
 def grouping_text(grouping: Grouping) -> str:
-    """JSON text of a grouping."""
+    """Return the JSON text of a grouping."""
     return encode_json({"size": grouping.size, "targets": grouping.targets})
 
 
 def is_longer(old: Grouping, new: Grouping) -> bool:
-    """Whether a grouping is the same as an older one, perhaps with more groups behind it."""
+    """Return whether a grouping equals an older one, possibly with more groups at its end."""
     return new.size == old.size and new.targets[: len(old.targets)] == old.targets
 
 
 def is_of_group(record: MadeRecord) -> bool:
-    """Whether a record is of a whole group. One of a group of one row with its own number may be either."""
+    """Return whether a record belongs to a whole group; a group of one row may match both ways."""
     return {*record.values, *record.skipped} != {record.unit}
 
 
 def first_row(record: MadeRecord, grouping: Grouping) -> int:
-    """The row whose key a record of a group has: the first one of the group.
+    """Return the row whose key a record of a group has: the first one of the group.
 
     Raises:
-        IndexError: There is no such group.
+        IndexError: The group does not exist.
     """
     rows = {*record.values, *record.skipped}
     group = grouping.group_of(min(rows)) if rows else record.unit
@@ -139,7 +143,7 @@ def first_row(record: MadeRecord, grouping: Grouping) -> int:
 
 
 def made_of(line: Mapping[str, Any], text: str) -> MadeRecord:
-    """A record again.
+    """Return a record again.
 
     Raises:
         ValueError: It is damaged.
@@ -155,17 +159,17 @@ def made_of(line: Mapping[str, Any], text: str) -> MadeRecord:
     )
 
 
-# What is known of datasets of stored runs, without their cells.
+# Facts about datasets of stored runs, without their cells.
 
 
 def read_dataset_facts(
     connection: sqlite3.Connection, task: str | None, part: int
 ) -> DatasetFacts | None:
-    """What is known of the dataset of a part; None if it has none that was begun, or ended.
+    """Return the facts about the dataset of a part; None if it has none that was started, or ended.
 
     Raises:
         sqlite3.Error: It cannot be read.
-        ValueError, KeyError: It is damaged.
+        ValueError, KeyError: The stored data is damaged.
     """
     if not _keeps_datasets(connection):
         return None
@@ -199,13 +203,13 @@ def read_dataset_facts(
 def read_dropped(
     connection: sqlite3.Connection, part: int, row: int | None, limit: int
 ) -> Sequence[DroppedRow]:
-    """Rows of the dataset of a part that are not there, by their numbers.
+    """Return rows of the dataset of a part that were dropped, by number.
 
     Args:
-        connection: That of the store.
+        connection: The connection of the store.
         part: The number of the part.
-        row: Only that row; None is all of them.
-        limit: At most so many.
+        row: Only that row; None takes all.
+        limit: The most rows.
 
     Raises:
         sqlite3.Error: They cannot be read.
@@ -223,7 +227,7 @@ def read_dropped(
 
 
 def written_rows(connection: sqlite3.Connection, parts: Sequence[int]) -> int | None:
-    """Rows of datasets that are written, of several parts; None if none of them has a dataset."""
+    """Return the number of written dataset rows of several parts; None if none of them has a dataset."""
     if not _keeps_datasets(connection):
         return None
     numbers = json.dumps(list(parts))
@@ -237,6 +241,6 @@ def written_rows(connection: sqlite3.Connection, parts: Sequence[int]) -> int | 
 
 
 def _keeps_datasets(connection: sqlite3.Connection) -> bool:
-    """Whether the store has tables of datasets: one of version 1, which is only read, has none."""
+    """Return whether the store has tables of datasets; version 1, opened for reading, lacks them."""
     found = connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'dataset_result'")
     return found.fetchone() is not None

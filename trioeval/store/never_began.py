@@ -1,7 +1,7 @@
-"""Rows that never began, as they are stored: a line for many, since nothing tells them apart.
+"""Rows that were never started, as they are stored: one line for many, since they do not differ.
 
-They are those of the last execution of their run. When the run goes on they are forgotten, as if they had
-never been heard of, and are run like any row that was not written down.
+They belong to the last execution of their run. When the run is resumed they are deleted, and run like any row
+that was not recorded.
 """
 
 import json
@@ -20,20 +20,20 @@ from trioeval.store.schema import INDEX_BITS
 
 @attrs.frozen
 class NeverBegan:
-    """Rows of a task that follow each other."""
+    """A range of consecutive rows of a task."""
 
     rows: range
     outcome: str
     error: str | None
-    """Why they never began."""
+    """The reason why they were not started."""
     question: QuestionOutcome | None
-    """How their questions ended, where they are such."""
+    """The outcome of their questions, for a task of questions."""
     columns: Mapping[int, int]
-    """How many each column has, by its number."""
+    """Numbers of rows by column number."""
 
 
 def write_never_began(connection: sqlite3.Connection, part: int, rows: RowsNotRun) -> None:
-    """Write down rows that never began, in place of what is there of them; their calls stay."""
+    """Record rows that were never started, in place of earlier records of them; their calls stay."""
     first, stop = rows.indices.start, rows.indices.stop
     base = part << INDEX_BITS
     for table in ("result", "record", "score"):
@@ -58,7 +58,7 @@ def write_never_began(connection: sqlite3.Connection, part: int, rows: RowsNotRu
 
 
 def read_never_began(connection: sqlite3.Connection, part: int) -> Sequence[NeverBegan]:
-    """What is written down of rows of a part that never began, by their indices.
+    """Return the recorded ranges of rows of a part that were never started, by index.
 
     Raises:
         ValueError: It is damaged.
@@ -77,7 +77,7 @@ def read_never_began(connection: sqlite3.Connection, part: int) -> Sequence[Neve
 
 
 def count_never_began(connection: sqlite3.Connection, part: int) -> Mapping[str, int]:
-    """How many rows of a part never began, by how they ended."""
+    """Return how many rows of a part were never started, by their outcome."""
     if not _keeps_them(connection):
         return {}
     lines = connection.execute(
@@ -88,7 +88,7 @@ def count_never_began(connection: sqlite3.Connection, part: int) -> Mapping[str,
 
 
 def _keeps_them(connection: sqlite3.Connection) -> bool:
-    """Whether the store has the table: one of an earlier version, which is only read, has none."""
+    """Return whether the store has the table; stores of earlier versions, opened for reading, lack it."""
     found = connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'never_began'")
     return found.fetchone() is not None
 

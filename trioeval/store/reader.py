@@ -1,4 +1,4 @@
-"""Reading a store, while others may write to it: for commands, and for whatever comes after a run."""
+"""Read access to a store, while others may write to it: for commands, and for code after a run."""
 
 import contextlib
 import json
@@ -20,7 +20,7 @@ from trioeval.store.database import is_running, lock_run, open_database, open_re
 from trioeval.store.dataset_writes import read_dataset_facts, read_dropped
 from trioeval.store.never_began import NeverBegan, read_never_began
 from trioeval.store.planner.owners import EndProcesses, leave, processes_of
-from trioeval.store.records import Source, read_body, read_calls, read_text, record_texts
+from trioeval.store.records import RecordSource, read_body, read_calls, read_text, record_texts
 from trioeval.store.row_pages import RowPage, RowQuery, read_row_page
 from trioeval.store.runs import delete_run, key_range, read_activity, read_runs
 from trioeval.store.schema import INDEX_BITS, RUNS
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 _LATEST = re.compile(r"latest(?:~(\d{1,9}))?")
 _SHOWN = 5  # ids in a message
-_BUSY = 30.0  # seconds that deleting waits for whoever writes
+_BUSY = 30.0  # seconds that deleting waits for writers
 _INDEX = (1 << INDEX_BITS) - 1
 _IDENTITIES = (
     "SELECT key, row_id, coalesce(content, '') FROM result WHERE key BETWEEN ? AND ? ORDER BY key"
@@ -39,10 +39,10 @@ _OUTCOMES = "SELECT key, outcome, status FROM result WHERE key BETWEEN ? AND ? O
 
 @contextlib.contextmanager
 def read_store(path: Path) -> Iterator["Reader"]:
-    """Read a store that is there. Also one that is being written, and one that was never closed.
+    """Read an existing store, also while it is being written or after it was not closed.
 
     Raises:
-        StoreError: There is none, it is damaged, foreign or of a newer version, or it cannot be read.
+        StoreError: It does not exist, is damaged, foreign or of a newer version, or cannot be read.
 
     Example:
         ```python
@@ -64,7 +64,7 @@ def read_store(path: Path) -> Iterator["Reader"]:
 
 @attrs.frozen(eq=False)
 class Reader:
-    """A store that is open to be read. Every method may raise `StoreError`."""
+    """A store that is open for reading. Every method may raise `StoreError`."""
 
     path: Path
     _connection: sqlite3.Connection = attrs.field(repr=False)
@@ -76,34 +76,35 @@ class Reader:
         state: RunState | None = None,
         limit: int | None = None,
     ) -> list[RunFacts]:
-        """The runs, the newest first.
+        """Return the runs, newest first.
 
         Args:
-            suite: The path of the suite that they are of.
-            state: How they stand.
-            limit: At most so many.
+            suite: The path of their suite.
+            state: Their state.
+            limit: The most runs.
         """
         return self._guarded(lambda: self._runs(suite, state, limit))
 
     def run(self, name: str, *, suite: str | None = None) -> RunFacts:
-        """One run: by its id, a beginning of it that no other has, `latest`, or `latest~2` before that.
+        """Return a run by its id, a unique prefix of it, `latest`, or `latest~2` for the second before that.
 
         Args:
-            name: Which.
-            suite: Those of this suite alone.
+            name: The name.
+            suite: Only runs of this suite.
 
         Raises:
-            UsageError: There is none, or more than one.
+            UsageError: None matches, or more than one.
         """
         runs = self.runs(suite=suite)
         of = f" of {suite}" if suite is not None else ""
         if not runs:
-            raise UsageError(f"{self.path} holds no run{of}")
+            raise UsageError(f"{self.path} contains no runs{of}")
         named = _LATEST.fullmatch(name)
         if named is not None:
             place = int(named[1] or 0)
             if place >= len(runs):
-                raise UsageError(f"{self.path}: there is no {name}{of}, only {len(runs)} runs")
+                count = "is 1 run" if len(runs) == 1 else f"are {len(runs)} runs"
+                raise UsageError(f"{self.path}: {name}{of} does not exist: there {count}")
             return runs[place]
         found = [run for run in runs if run.id == name] or [
             run for run in runs if run.id.startswith(name)
@@ -111,20 +112,16 @@ class Reader:
         if len(found) == 1:
             return found[0]
         ids = ", ".join(run.id for run in (found or runs)[:_SHOWN])
-        what = (
-            f"{name!r} is the beginning of {len(found)} runs"
-            if found
-            else f"there is no run {name!r}"
-        )
+        what = f"{name!r} is a prefix of {len(found)} runs" if found else f"run {name!r} not found"
         raise UsageError(f"{self.path}: {what}{of}; the last ones are {ids}")
 
     def find(self, run_id: str) -> RunFacts | None:
-        """The run with this very id; None if there is none. Looks at no other one."""
+        """Return the run with this exact id; None if it does not exist."""
         found = self._guarded(lambda: self._runs(None, None, 1, run_id))
         return found[0] if found else None
 
     def heads(self, run: RunFacts) -> list[Mapping[str, Any]]:
-        """What was told of its tasks beside their rows, in their order."""
+        """Return the recorded facts of its tasks except their rows, in order."""
         return self._guarded(
             lambda: [
                 _parsed(head)
@@ -135,7 +132,7 @@ class Reader:
         )
 
     def activity(self, run: RunFacts) -> list[Mapping[str, Any]]:
-        """What lanes did, for each execution that came to its end, in their order."""
+        """Return the activity of lanes, for each execution that came to its end, in order."""
         return self._guarded(lambda: read_activity(self._connection, run.number))
 
     def records(
@@ -146,13 +143,13 @@ class Reader:
         *,
         failed_only: bool = False,
     ) -> Iterator[Mapping[str, Any]]:
-        """The rows of a task, by their indices.
+        """Yield the rows of a task, by index.
 
         Args:
-            run: Which.
-            task: Its id; None where the suite has no tasks but is one.
-            prompt_idx: Those of one prompt alone.
-            failed_only: Those alone that did not pass.
+            run: The run.
+            task: The id of the task; None if the suite has no named tasks.
+            prompt_idx: Only rows of this prompt.
+            failed_only: Only rows that did not pass.
         """
         numbered = self.numbered(run, task, prompt_idx, failed_only=failed_only)
         return (record for _, record in numbered)
@@ -165,8 +162,8 @@ class Reader:
         *,
         failed_only: bool = False,
     ) -> Iterator[tuple[int, Mapping[str, Any]]]:
-        """The same with their indices."""
-        part, source = run.part(task), Source(self.path, task)
+        """Yield the same with their indices."""
+        part, source = run.part(task), RecordSource(self.path, task)
         if part is not None:
             for index, text in record_texts(
                 self._connection, part, source, prompt_idx, failed_only=failed_only
@@ -174,30 +171,30 @@ class Reader:
                 yield index, source.parsed(index, text)
 
     def record(self, run: RunFacts, task: str | None, index: int) -> Mapping[str, Any] | None:
-        """One row; None if it was never written down."""
+        """Return one row; None if it was not recorded."""
         key = self._key(run, task, index)
-        source = Source(self.path, task)
+        source = RecordSource(self.path, task)
         text = None if key is None else read_body(self._connection, key, source)
         return None if text is None else source.parsed(index, text)
 
     def calls(self, run: RunFacts, task: str | None, index: int) -> list[StoredCall]:
-        """The calls that a row made, in the order in which they ended, over all executions."""
+        """Return the calls of a row, in the order in which they ended, over all executions."""
         key = self._key(run, task, index)
         return [] if key is None else self._guarded(lambda: read_calls(self._connection, key))
 
     def never_began(self, run: RunFacts, task: str | None = None) -> Sequence[NeverBegan]:
-        """Rows of a task that never began and were written down together; others have records."""
+        """Return the rows of a task that were never started and are stored as ranges; others have records."""
         part = run.part(task)
         if part is None:
             return ()
         return self._guarded(lambda: read_never_began(self._connection, part))
 
     def row_page(self, run: RunFacts, wanted: RowQuery) -> RowPage:
-        """Some of the rows of a run, as they are paged through."""
+        """Return a page of the rows of a run."""
         return self._guarded(lambda: read_row_page(self._connection, self.path, run, wanted))
 
     def datasets(self, run: RunFacts) -> Mapping[str | None, DatasetFacts]:
-        """The datasets of a run that were begun, or have ended, by their tasks."""
+        """Return the datasets of a run that were started, or have ended, by task."""
         return self._guarded(
             lambda: {
                 facts.task: facts
@@ -209,13 +206,13 @@ class Reader:
     def dropped_rows(
         self, run: RunFacts, task: str | None, *, row: int | None = None, limit: int = 100
     ) -> Sequence[DroppedRow]:
-        """Rows of a dataset that are not there, by their numbers.
+        """Return dropped rows of a dataset, by number.
 
         Args:
-            run: Which.
+            run: The run.
             task: The id of the task.
-            row: Only that one.
-            limit: At most so many.
+            row: Only that row.
+            limit: The most rows.
         """
         part = run.part(task)
         if part is None:
@@ -223,12 +220,12 @@ class Reader:
         return self._guarded(lambda: read_dropped(self._connection, part, row, limit))
 
     def identities(self, run: RunFacts, task: str | None = None) -> Iterator[StoredIdentity]:
-        """What the rows of a task are, by their indices."""
+        """Yield the identities of the rows of a task, by index."""
         lines = self._lines(_IDENTITIES, _keys(run, task))
         return (StoredIdentity(key & _INDEX, row_id, content) for key, row_id, content in lines)
 
     def begun(self, run: RunFacts, task: str | None = None) -> Iterator[tuple[int, str]]:
-        """The rows of a task that have made calls, and were never written down: their indices and ids."""
+        """Yield the rows of a task that have made calls, and were not recorded: their indices and ids."""
         statement = (
             "SELECT key, max(row_id) FROM call WHERE key BETWEEN ? AND ? "
             "AND key NOT IN (SELECT key FROM result) GROUP BY key ORDER BY key"
@@ -236,15 +233,15 @@ class Reader:
         return ((key & _INDEX, row) for key, row in self._lines(statement, _keys(run, task)))
 
     def working(self, run: RunFacts, task: str | None = None) -> frozenset[int]:
-        """The rows of a task whose agents have a process, or had one when the run died: their indices."""
-        # What an earlier execution has left is nothing of one that goes on.
+        """Return the indices of a task's rows whose agents have a process, or had one when the run died."""
+        # Processes left by an earlier execution do not belong to a resumed one.
         statement = "SELECT key FROM running_attempt WHERE key BETWEEN ? AND ? AND execution >= ?"
         since = run.executions if run.state == "running" else 0
         found = self._lines(statement, (*_keys(run, task), since))
         return frozenset(key & _INDEX for (key,) in found)
 
     def outcomes(self, run: RunFacts, task: str | None = None) -> Iterator[StoredOutcome]:
-        """How the rows of a task ended, by their indices."""
+        """Yield the outcomes of the rows of a task, by index."""
         lines = self._lines(_OUTCOMES, _keys(run, task))
         return (
             StoredOutcome(key & _INDEX, outcome, status in {"pass", "fail"}, status == "pass")
@@ -252,17 +249,18 @@ class Reader:
         )
 
     def tests(self, run: RunFacts, task: str | None = None) -> Iterator[Any]:
-        """What was told of the tests of a task; nothing of a run that died."""
+        """Yield the recorded tests of a task; none for a run that died."""
         statement = "SELECT body FROM test WHERE part = ? ORDER BY position"
         for (body,) in self._lines(statement, (run.part(task),)):
             yield self._guarded(partial(_parsed, body))
 
     def delete(self, run: RunFacts, end: EndProcesses = leave) -> None:
-        """Take away a run and all that belongs to it.
+        """Delete a run and all of its data.
 
         Args:
-            run: Which.
-            end: Given what its agents have left running, before that is forgotten.
+            run: The run.
+            end: Called with the processes that its agents have left running, before their records are
+                deleted.
 
         Raises:
             UsageError: It is running.
@@ -278,12 +276,12 @@ class Reader:
         now: datetime | None = None,
         end: EndProcesses = leave,
     ) -> list[RunFacts]:
-        """Take away old runs, but none that is running; what was taken away.
+        """Delete old runs, except running ones; return the deleted runs.
 
         Args:
-            keep: So many of the newest stay.
-            older_than_s: What was begun less than so many seconds ago stays.
-            now: What time it is; None asks the clock.
+            keep: Number of the newest runs to keep.
+            older_than_s: Runs started less than this number of seconds ago are kept.
+            now: The current time; None asks the clock.
             end: As in `delete`.
         """
         instant = (now or datetime.now(UTC)).timestamp()
@@ -307,7 +305,7 @@ class Reader:
             for run in runs:
                 lock = lock_run(self.path, run.id)
                 try:
-                    # While nobody else can go on with the run.
+                    # While no other program can resume the run.
                     if left := processes_of(connection, run.number):
                         end(run, left)
                     connection.execute("BEGIN IMMEDIATE")
@@ -317,7 +315,7 @@ class Reader:
                 finally:
                     lock.release()
             connection.execute("PRAGMA busy_timeout = 0")
-            # What others use meanwhile stays as large as it is; the room is used again.
+            # If others use the file it stays as large as it is; its free space is reused.
             with contextlib.suppress(sqlite3.OperationalError):
                 connection.execute("VACUUM")
         except sqlite3.Error as error:
@@ -361,12 +359,12 @@ class Reader:
             raise store_error(self.path, RUNS, error) from error
         except (ValueError, KeyError) as error:
             raise StoreError(
-                f"{self.path}: the store of runs holds what cannot be read ({error}); it may be damaged"
+                f"{self.path}: the store of runs contains unreadable data ({error}); it may be damaged"
             ) from error
 
 
 def _keys(run: RunFacts, task: str | None) -> tuple[int, int]:
-    """The first and the last key that rows of a task may have; of a task that is not there, none."""
+    """Return the first and the last key that rows of a task may have; an empty range for an unknown task."""
     part = run.part(task)
     return (0, -1) if part is None else key_range(part)
 
@@ -376,7 +374,7 @@ def _parsed(stored: str | bytes) -> Any:
 
 
 def _timestamp(text: str) -> float:
-    """Seconds since 1970; of what is no instant, the beginning of time."""
+    """Return seconds since 1970; 0 for an invalid text."""
     try:
         return datetime.fromisoformat(text).timestamp()
     except (ValueError, OverflowError):

@@ -1,4 +1,4 @@
-"""Reading rows and calls: one text at a time, so that as little is held as can be, and no log for long."""
+"""Reading of rows and calls: one text at a time, to hold little memory and keep no read transaction long."""
 
 import heapq
 import json
@@ -19,27 +19,27 @@ from trioeval.store.database import store_error
 from trioeval.store.schema import INDEX_BITS, RUNS
 from trioeval.usage import Usage
 
-# JSON texts as they stand in the database: most of them as they are, so that anybody can read them.
+# JSON texts in the database: most of them uncompressed, so that people can read them.
 #
-# A text of 16 KiB or more is compressed, and so is one that holds what no database can show, which are halves
-# of surrogate pairs and zeros: SQLite would take it apart wrongly. A text that is compressed is a blob.
+# A text of 16 KiB or more is compressed, and so is one with characters that SQLite mishandles, which are
+# halves of surrogate pairs and NUL. A compressed text is a blob.
 
 
 LONG = 16 * 1024
-"""Bytes from which on a text is compressed."""
+"""The size in bytes from which a text is compressed."""
 
 LARGEST = 256 * 2**20
-"""Bytes of a text that is read."""
+"""The most bytes of a text that is read."""
 _ANY_RATIO = 16 * 2**20
-"""Bytes up to which it does not matter how well a text was compressed; beyond that:"""
+"""Bytes up to which any compression ratio is accepted; beyond that:"""
 _RATIO = 100
-"""How many times larger than what is stored a text may be."""
+"""The largest accepted ratio of a text to its stored bytes."""
 
-_LEVEL = 1  # three times as quick as the usual one, and hardly larger
+_LEVEL = 1  # three times as fast as the default, and hardly larger
 
 
 def stored_json(text: str) -> str | bytes:
-    r"""JSON text as it is stored.
+    r"""Return JSON text in its stored form.
 
     Example:
         >>> stored_json('{"a": "ü"}')
@@ -55,13 +55,13 @@ def stored_json(text: str) -> str | bytes:
         return text if len(text) < LONG else _compressed(text)
     try:
         size = len(text.encode())
-    except UnicodeEncodeError:  # the halves of pairs
+    except UnicodeEncodeError:  # halves of surrogate pairs
         return _compressed(text)
     return text if size < LONG else _compressed(text)
 
 
 def read_text(stored: str | bytes) -> str:
-    r"""The text again; what stood there as half of a pair is the escape that JSON has for it.
+    r"""Return the text again; half of a surrogate pair becomes its JSON escape.
 
     Raises:
         ValueError: It is damaged, or unpacks to more than any text that is written.
@@ -83,12 +83,12 @@ def read_text(stored: str | bytes) -> str:
     if len(text) > most:
         raise ValueError(f"{len(stored):,} bytes unpack to more than {most:,}")
     if not unpacker.eof:
-        raise ValueError("it was cut off")
+        raise ValueError("it is truncated")
     return text.decode()
 
 
 def plain(text: str) -> str:
-    r"""A short text for a column that people read: what a database cannot hold is escaped.
+    r"""Return a short text for a column that people read; characters that SQLite mishandles are escaped.
 
     Example:
         >>> plain("a\0\ud800")
@@ -103,18 +103,18 @@ def _compressed(text: str) -> bytes:
     data = text.encode("utf-8", "backslashreplace")
     packed = zlib.compress(data, _LEVEL)
     if len(data) > max(_ANY_RATIO, _RATIO * len(packed)):
-        return zlib.compress(data, 0)  # so that it is not taken for what it is not
+        return zlib.compress(data, 0)  # stored uncompressed, so that the ratio stays in bounds
     return packed
 
 
-# Replies as JSON data, so that what comes back is what was there.
+# Replies as JSON data that restores the same reply.
 #
-# All of a reply is kept but what it said of the provider's limits, which is over by then. What JSON cannot
-# hold is left out, and `left_out` says why.
+# All of a reply is stored except its report of the provider's limits, which is obsolete by then. Values that
+# JSON cannot hold are left out, and `left_out` says why.
 
 
 LEFT_OUT = "left_out"
-"""The key under which reasons stand."""
+"""The key of the reasons."""
 
 _FREE = ("output", "raw", "metadata")
 _SIMPLE = ("cost", "finish_reason", "first_token")
@@ -122,7 +122,7 @@ _USAGE = tuple(field.name for field in attrs.fields(Usage))
 
 
 def reply_json(reply: Reply) -> dict[str, Any] | None:
-    """A reply, ready for `json.dumps`; None if its output would not come back as what it is.
+    """Return a reply, ready for `json.dumps`; None if its output could not be restored exactly.
 
     Example:
         >>> reply_json(Reply(output="4", cost=0.5))
@@ -134,7 +134,7 @@ def reply_json(reply: Reply) -> dict[str, Any] | None:
 
 
 def reply_facts(reply: Reply) -> dict[str, Any]:
-    """The same, whatever its output is.
+    """Return the same for any output.
 
     Example:
         >>> reply_facts(Reply(output={1}))
@@ -165,10 +165,10 @@ def reply_facts(reply: Reply) -> dict[str, Any]:
 
 
 def read_reply(data: Any) -> Reply:
-    """The reply that data was made of.
+    """Return the reply from its data.
 
     Raises:
-        ValueError: It was made of none that is whole.
+        ValueError: The data is not that of a complete reply.
 
     Example:
         >>> read_reply({"output": "4", "usage": {"total": 2}}).usage.total
@@ -184,11 +184,11 @@ def read_reply(data: Any) -> Reply:
             told["log_probs"] = tuple(told["log_probs"])
         return Reply(**told)
     except (AttributeError, TypeError) as error:
-        raise ValueError(f"this is no reply: {error}") from error
+        raise ValueError(f"not a valid reply: {error}") from error
 
 
 def error_facts(error: ProviderError) -> dict[str, Any]:
-    """A failure, ready for `json.dumps`.
+    """Return a failure, ready for `json.dumps`.
 
     Example:
         >>> error_facts(ProviderError("server", "no", status=500))
@@ -206,18 +206,18 @@ def error_facts(error: ProviderError) -> dict[str, Any]:
     return {name: value for name, value in told.items() if value is not None}
 
 
-_PAGE = 500  # keys a statement
+_PAGE = 500  # keys per statement
 
 
 @attrs.frozen
-class Source:
-    """Where rows are read from, for messages."""
+class RecordSource:
+    """The origin of rows, for messages."""
 
     path: Path
     task: str | None
 
     def parsed(self, index: int, text: str) -> dict[str, Any]:
-        """The record of a row.
+        """Return the record of a row.
 
         Raises:
             StoreError: Its text is damaged.
@@ -227,22 +227,22 @@ class Source:
         except ValueError as error:
             raise self.fault(index, error) from error
         if not isinstance(record, dict):
-            raise self.fault(index, ValueError(f"it holds {text[:20]}"))
+            raise self.fault(index, ValueError(f"it is {text[:20]}"))
         return record
 
     def fault(self, index: int, error: ValueError | sqlite3.Error) -> StoreError:
-        """Why the record of a row cannot be read: the database is at fault, or this text alone."""
+        """Return the error for a record that cannot be read: of the database, or of this text alone."""
         if isinstance(error, sqlite3.Error) and not _is_of_text(error):
             return store_error(self.path, RUNS, error)
         of = "" if self.task is None else f" of task {self.task}"
         return StoreError(
             f"{self.path}: the record of row {index}{of} is damaged ({error}); "
-            "`trioeval resume` of its run makes this row again"
+            "`trioeval resume` of its run runs this row again"
         )
 
 
-def read_body(connection: sqlite3.Connection, key: int, source: Source) -> str | None:
-    """The text of one record; None if there is none.
+def read_body(connection: sqlite3.Connection, key: int, source: RecordSource) -> str | None:
+    """Return the text of one record; None if it does not exist.
 
     Raises:
         StoreError: It cannot be read.
@@ -257,7 +257,7 @@ def read_body(connection: sqlite3.Connection, key: int, source: Source) -> str |
 def record_texts(
     connection: sqlite3.Connection,
     part: int,
-    source: Source,
+    source: RecordSource,
     prompt_idx: int | None = None,
     *,
     failed_only: bool = False,
@@ -296,11 +296,11 @@ def record_texts(
 
 
 def is_unreadable(body: bytes, is_text: bool) -> bool:  # noqa: FBT001 - called by SQLite
-    """Whether a body is damaged in a way that SQLite itself does not see.
+    """Return whether a body is damaged in a way that SQLite itself does not detect.
 
     Args:
-        body: As bytes.
-        is_text: Whether it was stored as a text, whose JSON SQLite looks through.
+        body: The body as bytes.
+        is_text: Whether it was stored as a text, whose JSON SQLite checks.
     """
     try:
         if is_text:
@@ -313,14 +313,14 @@ def is_unreadable(body: bytes, is_text: bool) -> bool:  # noqa: FBT001 - called 
 
 
 def _is_of_text(error: sqlite3.Error) -> bool:
-    """Whether it is about a text that is none, which only the module of Python looks at."""
+    """Return whether an error is about an invalid text, which only Python's module detects."""
     return isinstance(error, sqlite3.OperationalError) and not hasattr(error, "sqlite_errorcode")
 
 
 def merged(
     stored: Iterator[tuple[int, str]], unsaved: Mapping[int, str]
 ) -> Iterator[tuple[int, str]]:
-    """Texts by index, those that could not be written in place of what is stored."""
+    """Yield texts by index, with those that could not be written in place of the stored ones."""
     if not unsaved:
         return stored
     kept = ((index, text) for index, text in stored if index not in unsaved)
@@ -328,7 +328,7 @@ def merged(
 
 
 def read_calls(connection: sqlite3.Connection, key: int) -> list[StoredCall]:
-    """All calls of a row, in the order in which they ended."""
+    """Return all calls of a row, in the order in which they ended."""
     lines = connection.execute(
         "SELECT role, provider, execution, prompt, reply, error, latency_ms, tokens, cost, cached "
         "FROM call WHERE key = ? ORDER BY call",

@@ -1,4 +1,4 @@
-"""Going on with a stored run: its rows get the places they have now, and what is run again is marked."""
+"""The resumption of a stored run: its rows get their current indices, and those to run again are marked."""
 
 import itertools
 import sqlite3
@@ -11,42 +11,49 @@ from trioeval.evaluation.reconcile import Reconciled, Retry, asks_anew, has_ende
 from trioeval.report.stored import RunStart
 from trioeval.store.dataset import try_lost_again
 from trioeval.store.records import is_unreadable
-from trioeval.store.runs import Mark, forget_replies, go_on, key_range, mark_rows, move_rows
+from trioeval.store.runs import (
+    Mark,
+    forget_replies,
+    key_range,
+    mark_rows,
+    move_rows,
+    record_resumption,
+)
 from trioeval.store.schema import INDEX_BITS
 
 _INDEX = (1 << INDEX_BITS) - 1
 
 
 @attrs.frozen(kw_only=True)
-class Going:
-    """A run that goes on; by itself, one that begins."""
+class ResumedRun:
+    """The state of a run at its start or resumption; the defaults are those of a new run."""
 
     number: int = 0
     execution: int = 1
     parts: Mapping[str | None, int] = attrs.field(factory=dict)
     kept: Mapping[str | None, frozenset[int]] = attrs.field(factory=dict, repr=False)
-    """Of each task, the rows that are not run again."""
+    """The rows of each task that are not run again."""
     retried: Mapping[str | None, frozenset[int]] = attrs.field(factory=dict, repr=False)
-    """Those that are, and stand until that has come to an end."""
+    """Rows that are run again, and count until the new run has finished."""
     anew: Mapping[str | None, frozenset[int]] = attrs.field(factory=dict, repr=False)
-    """Those of them with replies that do not count any more."""
+    """Those of them whose replies are not reused."""
     damaged: Mapping[str | None, Sequence[int]] = attrs.field(factory=dict, repr=False)
-    """Those whose records cannot be read, of tasks that have any; they are run again."""
+    """Rows whose records cannot be read, of tasks that have any; they are run again."""
 
 
-def take_up(
+def resume_run(
     connection: sqlite3.Connection,
     run_id: str,
     start: RunStart,
     retry: Retry,
     reconciled: Mapping[str | None, Reconciled],
-) -> Going | None:
-    """Write down that a run goes on, and how; None if there is no such run. In a transaction."""
+) -> ResumedRun | None:
+    """Record that a run is resumed, and how; None if it does not exist. In a transaction."""
     line = connection.execute("SELECT run FROM run WHERE id = ?", (run_id,)).fetchone()
     if line is None:
         return None
     number: int = line[0]
-    execution = go_on(connection, number, start)
+    execution = record_resumption(connection, number, start)
     parts = dict(connection.execute("SELECT task, part FROM part WHERE run = ?", (number,)))
     kept: dict[str | None, frozenset[int]] = {}
     retried: dict[str | None, frozenset[int]] = {}
@@ -64,7 +71,7 @@ def take_up(
         if retry.which in ("errors", "none"):
             try_lost_again(connection, part, is_wanted=retry.which == "errors")
     anew = {task: _anew(connection, part, retried[task]) for task, part in parts.items()}
-    return Going(
+    return ResumedRun(
         number=number,
         execution=execution,
         parts=parts,
@@ -76,7 +83,7 @@ def take_up(
 
 
 def _damaged(connection: sqlite3.Connection, part: int) -> list[int]:
-    """The rows whose records cannot be read, or are not there."""
+    """Return the rows whose records cannot be read, or do not exist."""
     found = connection.execute(
         "SELECT result.key FROM result LEFT JOIN record USING (key) "
         "WHERE result.key BETWEEN ? AND ? AND (body IS NULL "
@@ -96,7 +103,7 @@ def _moved(changes: Reconciled, name: str) -> Iterator[tuple[int, int, int, int,
 
 
 def _anew(connection: sqlite3.Connection, part: int, retried: frozenset[int]) -> frozenset[int]:
-    """The rows that were given replies that they are not to be given again, by whomever."""
+    """Return the rows whose earlier replies must not be reused by any provider or cache."""
     if not retried:
         return frozenset()
     found = connection.execute(
@@ -114,7 +121,7 @@ def _mark(
     changes: Reconciled | None,
     damaged: Container[int],
 ) -> tuple[frozenset[int], frozenset[int]]:
-    """Mark the rows of a part that are run again; those that are not, and those that stand meanwhile."""
+    """Mark the rows of a part that are run again; return the kept ones, and those that count meanwhile."""
     marks: Mapping[Mark, array[int]] = {mark: array("q") for mark in Mark}
     anew = array("q")
     kept: list[int] = []

@@ -1,8 +1,8 @@
-"""Paging through the rows of a run, which may be many, and more in a moment.
+"""Pages of the rows of a run, which may be many and still growing.
 
-A page begins after a row, and not at a number of rows, so that what is added meanwhile moves nothing. Rows
-are found by their columns in the table of results; only those that are shown are read as a whole. A text
-stands in records alone, so a search reads them, a limited number at a time; it says how far it has come.
+A page starts after a row, not at a number of rows, so that rows added meanwhile move nothing. Rows are found
+by their columns in the table of results; only those that are shown are read completely. Texts are in records
+only, so a search reads records, a limited number at a time, and reports its progress.
 """
 
 import json
@@ -16,36 +16,38 @@ import attrs
 from trioeval.errors import StoreError
 from trioeval.report.records import RowRecord
 from trioeval.report.stored import RunFacts
-from trioeval.store.records import Source, read_body
+from trioeval.store.records import RecordSource, read_body
 from trioeval.store.schema import INDEX_BITS
 
 RowStatus: TypeAlias = Literal["pass", "fail", "error", "not_run"]
 
-_LINES = 500  # a statement, so that no reading keeps the log of a run from being shortened
+_LINES = (
+    500  # a statement, so that a read transaction never keeps the log of a run from being truncated
+)
 _INDEX = (1 << INDEX_BITS) - 1
 
 
 @attrs.frozen(kw_only=True)
 class RowQuery:
-    """Which rows are wanted. The key of a row is its place in the order of all rows."""
+    """A query of rows. The key of a row is its position in the order of all rows."""
 
     position: int | None = None
-    """Of their task in the run, from 0; None takes all tasks."""
+    """The position of their task in the run, from 0; None takes all tasks."""
     status: RowStatus | None = None
     column: int | None = None
     """The number of their prompt and provider, from 0."""
     text: str = ""
-    """What stands in their variables, prompt, reply or reason, in small or large letters."""
+    """Text in their variables, prompt, output or reason, ignoring case."""
     after: int | None = None
-    """The key of the row that came before; None begins with the first one."""
+    """The key of the previous row; None starts with the first one."""
     before: int | None = None
-    """The key of the row that comes next: the page ends with the one before it."""
+    """The key of the next row: the page ends with the one before it."""
     size: int = 50
-    """Rows at most."""
+    """The most rows of the page."""
     reads: int = 20_000
-    """Records that a search reads at most; so many take about a third of a second."""
+    """The most records that a search reads; they take about a third of a second."""
     characters: int = 100_000_000
-    """That these have together at most, but for the last one."""
+    """The most characters that these have together, except the last one."""
 
 
 @attrs.frozen(kw_only=True)
@@ -54,7 +56,7 @@ class PagedRow:
 
     key: int
     position: int
-    """Of its task in the run."""
+    """The position of its task in the run."""
     index: int
     status: str
     record: RowRecord | None
@@ -63,23 +65,23 @@ class PagedRow:
 
 @attrs.frozen(kw_only=True)
 class RowPage:
-    """Some rows, by their keys."""
+    """A page of rows, by their keys."""
 
     rows: list[PagedRow]
     total: int | None
-    """How many rows are meant, on all pages; None of a search, which does not know."""
+    """The number of matching rows on all pages; None for a search, which does not know it."""
     earlier: bool
-    """Whether there may be more before these."""
+    """True if there may be more before these."""
     later: bool
-    """Whether there may be more behind them."""
+    """True if there may be more after them."""
     searched: int | None = None
-    """The key at which a search broke off; None if it came to its end or filled the page."""
+    """The key at which a search stopped; None if it reached the end or filled the page."""
 
 
 def read_row_page(
     connection: sqlite3.Connection, path: Path, run: RunFacts, wanted: RowQuery
 ) -> RowPage:
-    """One page of rows.
+    """Return one page of rows.
 
     Raises:
         sqlite3.Error: The database cannot be read.
@@ -97,11 +99,11 @@ def read_row_page(
             broke_off = len(found) <= wanted.size
             break
         last = key
-        text = _text(connection, key, Source(path, None))
+        text = _text(connection, key, RecordSource(path, None))
         left = [left[0] - 1, left[1] - len(text or "")]
         if wanted.text and (text is None or not may_say(text, wanted.text)):
             continue
-        record = None if text is None else _parsed(key, text, Source(path, None))
+        record = None if text is None else _parsed(key, text, RecordSource(path, None))
         if not wanted.text or (record is not None and says(record, wanted.text)):
             position = chosen[key >> INDEX_BITS]
             found.append(
@@ -121,7 +123,7 @@ def read_row_page(
 
 
 def says(record: RowRecord, text: str) -> bool:
-    """Whether a text stands in what a row asked, was answered, or was told.
+    """Return whether a text occurs in a row's variables, prompt, output or reason.
 
     Example:
         >>> row = RowRecord.of({"vars": {"city": "Bern"}, "prompt": {"raw": "?"}})
@@ -133,7 +135,7 @@ def says(record: RowRecord, text: str) -> bool:
 
 
 def may_say(json_text: str, text: str) -> bool:
-    r"""Whether a record may say a text, by its JSON alone, most of which need not be parsed then.
+    r"""Return whether a record may contain a text, by its JSON alone, so that most need not be parsed.
 
     Example:
         >>> may_say('{"a":"Bern"}', "BERN"), may_say('{"a":"Bern"}', "bär"), may_say("{}", "\n")
@@ -163,24 +165,26 @@ def _leaves(value: Any) -> Iterator[str]:
             yield json.dumps(one)
 
 
-def _text(connection: sqlite3.Connection, key: int, source: Source) -> str | None:
+def _text(connection: sqlite3.Connection, key: int, source: RecordSource) -> str | None:
     try:
         return read_body(connection, key, source)
-    except StoreError:  # of this row alone; whatever is wrong with all is met by the next statement
+    except (
+        StoreError
+    ):  # of this row alone; errors of the whole database occur again in the next statement
         return None
 
 
-def _parsed(key: int, text: str, source: Source) -> RowRecord | None:
+def _parsed(key: int, text: str, source: RecordSource) -> RowRecord | None:
     try:
         return RowRecord.of(source.parsed(key & _INDEX, text))
-    except StoreError:  # likewise
+    except StoreError:  # as above
         return None
 
 
 def _keys(
     connection: sqlite3.Connection, parts: list[int], wanted: RowQuery
 ) -> Iterator[tuple[int, str]]:
-    """Keys and statuses of the rows that are meant, but for their texts, from where the page begins."""
+    """Yield the keys and statuses of matching rows, apart from their texts, from the start of the page."""
     backward = wanted.before is not None
     where, given = _chosen(wanted)
     order = "DESC" if backward else "ASC"

@@ -1,4 +1,4 @@
-"""One run, as it is written down and read while it goes on."""
+"""One run, as it is recorded and read while it is in progress."""
 
 import bisect
 import contextlib
@@ -31,7 +31,7 @@ from trioeval.store.database import RunLock
 from trioeval.store.dataset import StoredDataset
 from trioeval.store.never_began import write_never_began
 from trioeval.store.records import (
-    Source,
+    RecordSource,
     merged,
     plain,
     read_body,
@@ -40,41 +40,41 @@ from trioeval.store.records import (
     record_texts,
     stored_json,
 )
-from trioeval.store.resuming import Going
+from trioeval.store.resuming import ResumedRun
 from trioeval.store.runs import Mark, finish_run, key_range, mark_rows, read_activity, tell_suite
 from trioeval.store.schema import INDEX_BITS
 from trioeval.store.writer import StoredTask, Writer
 from trioeval.store.writes import (
     EVENT,
+    InsertTable,
     Line,
-    LineWork,
-    Place,
-    RowWork,
-    StepWork,
-    Table,
-    Work,
-    call_work,
+    LineWrite,
+    PendingWrite,
+    RowWrite,
+    RunPlace,
+    StepWrite,
+    call_write,
     insert,
     make_record,
     number,
 )
 
-_TEST = Table("test", ("part", "position", "body"))
-_ACTIVITY = Table("activity", ("run", "execution", "body"))
-_DATASET_RESULT = Table("dataset_result", ("part", "body"))
-_RUNNING = Table(
+_TEST = InsertTable("test", ("part", "position", "body"))
+_ACTIVITY = InsertTable("activity", ("run", "execution", "body"))
+_DATASET_RESULT = InsertTable("dataset_result", ("part", "body"))
+_RUNNING = InsertTable(
     "running_attempt",
     ("id", "key", "row_id", "number", "agent", "pid", "process", "execution", "utc_started"),
 )
-_TESTS = 500  # a statement
+_TESTS = 500  # per statement
 _MANY = 10_000  # numbers of rows that are remembered
 
 
 @attrs.define(eq=False)
-class Kept:
+class StoredKeptRows:
     """The rows of one task that are not run again."""
 
-    _source: Source
+    _source: RecordSource
     _part: int | None
     _indices: frozenset[int] = attrs.field(repr=False)
     _read: Callable[[], sqlite3.Connection] = attrs.field(repr=False)
@@ -86,10 +86,10 @@ class Kept:
         return len(self._indices)
 
     def record(self, index: int, /) -> Mapping[str, Any]:
-        """What was recorded of one.
+        """Return the record of a row.
 
         Raises:
-            KeyError: It is not kept.
+            KeyError: The row is not among them.
             StoreError: It cannot be read.
         """
         if index not in self._indices or self._part is None:
@@ -101,10 +101,10 @@ class Kept:
 
 
 class StoredAgents(StoredTask, AgentJournal):
-    """The processes of one task of a run. Made by `StoredRun.agents`."""
+    """The processes of one task of a run. Created by `StoredRun.agents`."""
 
     def started(self, attempt: RunningAttempt, /) -> None:
-        """Its process runs."""
+        """Record that the process of an attempt runs."""
 
         def write(connection: sqlite3.Connection) -> None:
             (now,) = connection.execute("SELECT strftime('%Y-%m-%dT%H:%M:%fZ', 'now')").fetchone()
@@ -124,7 +124,7 @@ class StoredAgents(StoredTask, AgentJournal):
         self._step(write)
 
     def gone(self, run_id: str, /) -> None:
-        """Nothing of it is left."""
+        """Record that no process of an attempt is left."""
 
         def write(connection: sqlite3.Connection) -> None:
             connection.execute("DELETE FROM running_attempt WHERE id = ?", (run_id,))
@@ -132,7 +132,7 @@ class StoredAgents(StoredTask, AgentJournal):
         self._step(write)
 
     def left(self) -> Sequence[RunningAttempt]:
-        """What earlier executions of the run did not see the end of."""
+        """Return the attempts of earlier executions whose end was not recorded."""
         if self._part is None:
             return ()
         try:
@@ -154,24 +154,24 @@ class StoredAgents(StoredTask, AgentJournal):
             ]
         except (sqlite3.Error, ValueError, TypeError) as error:
             self._writer.warn(
-                f"{self._writer.path}: which agents of an earlier execution still run cannot be read "
+                f"{self._writer.path}: the running agents of an earlier execution cannot be read "
                 f"({error}); if there are any, end them"
             )
             return ()
 
 
 class StoredRun(RunJournal):
-    """A run in a store that is open. Made by `Store.begin` and `Store.resume`."""
+    """A run in an open store. Created by `Store.begin` and `Store.resume`."""
 
     def __init__(
         self,
         writer: Writer,
-        place: Place,
+        place: RunPlace,
         read: Callable[[], sqlite3.Connection],
         lock: RunLock | None,
         *,
         start: RunStart,
-        going: Going,
+        going: ResumedRun,
     ) -> None:
         self.id = place.eval_id
         self._writer = writer
@@ -182,7 +182,7 @@ class StoredRun(RunJournal):
         self._told_ms = 0.0
         self._resumed = going.execution > 1
         self._kept: dict[str | None, KeptRows] = {
-            task: Kept(Source(writer.path, task), going.parts[task], rows, read)
+            task: StoredKeptRows(RecordSource(writer.path, task), going.parts[task], rows, read)
             for task, rows in going.kept.items()
         }
         self._has_warned = False
@@ -199,28 +199,28 @@ class StoredRun(RunJournal):
         self._began = trio.current_time()
         self._is_over = False
         self.stays_open = False
-        """Whether `end` leaves the run to its owner, who calls `finish` and `release` later."""
+        """True if `end` leaves the run to its owner, who calls `finish` and `release` later."""
 
     @property
     def resumed(self) -> bool:
-        """Whether an earlier execution wrote anything down."""
+        """True if an earlier execution recorded anything."""
         return self._resumed
 
     @property
     def error(self) -> StoreError | None:
-        """Why nothing is written any more; None while it is."""
+        """The reason why nothing is written any more; None while writes succeed."""
         return self._writer.error
 
     @property
     def standing_rows(self) -> int:
-        """How many rows were not run again although they should be, and stand as they were."""
+        """Number of rows that were to be run again and were not, so that the earlier result counts."""
         return len(self._standing)
 
     def begin(self, suite: PreparedSuite, /) -> None:
-        """Write down what is run, where that was not known when the run began.
+        """Record the suite, if it was not known when the run started.
 
         Raises:
-            UsageError: The run is over, and others may have continued it since.
+            UsageError: The run is over, and others may have resumed it since.
         """
         if self._is_over:
             raise UsageError(
@@ -239,17 +239,17 @@ class StoredRun(RunJournal):
         def write(connection: sqlite3.Connection) -> None:
             place.parts = tell_suite(connection, place.number, starts[0])
 
-        # Reads files, so it is done where nothing else waits for it.
-        self._writer.put(StepWork(write, ready))
+        # It reads files, so it is done in the writer's thread.
+        self._writer.put(StepWrite(write, ready))
         for part in suite.parts:
             if part.settle is None:
                 tests = config_tests(part.prepared.suite, keys_of_task(part))
                 self.tests(part.id, tests)
-                if rows := self._kept.get(part.id):  # of a suite that may have changed since then
+                if rows := self._kept.get(part.id):  # the suite may have changed since then
                     self._kept[part.id] = same_rows(rows, part.prepared.steps)
 
     async def end(self, *, finished: bool, duration: float) -> None:
-        """Write down how the run ended, and free it for others once that is safe. A checkpoint.
+        """Record how the run ended, and release it for others once that is durable. A checkpoint.
 
         Nothing happens if it is over already, or stays open.
 
@@ -269,60 +269,60 @@ class StoredRun(RunJournal):
             self.release()
 
     def call(self, call: CallRecord, /) -> None:
-        """Write down a call."""
-        self._writer.put(call_work(self._place, call))
+        """Record a call."""
+        self._writer.put(call_write(self._place, call))
 
     def row(self, row: Row, /) -> None:
-        """Write down a row, in place of what was known of it before.
+        """Record a row, replacing an earlier record of it.
 
-        One that did not come to an end never takes the place of one that did: that one stands, and is
-        still to be run again.
+        A row that did not finish never replaces one that did: the earlier one counts, and is still to be run
+        again.
         """
         place = (row.task, row.index)
-        work: Work = RowWork(self._place, row.task, row.index, row)
+        work: PendingWrite = RowWrite(self._place, row.task, row.index, row)
         if not has_ended(row.outcome):
             if row.index in self._retried.get(row.task, ()):
-                self._standing.add(place)  # and is marked already
+                self._standing.add(place)  # it is already marked
                 return
-            if row.index in self.kept(row.task):  # it was to be compared with one that is run again
+            if row.index in self.kept(row.task):  # it is only compared with one that is run again
                 self._standing.add(place)
                 work = self._marking(*place)
-        if len(self._numbers) >= self._most_numbers:  # some that nobody asks for
+        if len(self._numbers) >= self._most_numbers:  # they are unlikely to be requested
             done = self._writer.done
             self._numbers = {place: one for place, one in self._numbers.items() if one > done}
             self._most_numbers = max(_MANY, 2 * len(self._numbers))
         self._numbers[place] = self._writer.put(work)
 
     def first_alone(self, task: str | None, rows: range, /) -> int:
-        """The first of some rows that stands as it ended before until it is run again; else their stop."""
+        """Return the first of some rows whose earlier result counts until it is rerun; else their stop."""
         ended = self._ended.get(task, ())
         place = bisect.bisect_left(ended, rows.start)
         return min(ended[place], rows.stop) if place < len(ended) else rows.stop
 
     def rows_not_run(self, rows: RowsNotRun, /) -> None:
-        """Write down many rows that never began, in one line."""
+        """Record many rows that were never started, in one line."""
         place, task = self._place, rows.first.task
         self._step(lambda connection: write_never_began(connection, place.parts[task], rows))
 
     def standing(self, row: Row, /) -> Mapping[str, Any] | None:
-        """What stands in place of a row of this execution that is durable; None where it stands itself."""
+        """Return the durable record that counts instead of a row of this execution; None without one."""
         return self.record(row).json if (row.task, row.index) in self._standing else None
 
-    def _marking(self, task: str | None, index: int) -> StepWork:
+    def _marking(self, task: str | None, index: int) -> StepWrite:
         def write(connection: sqlite3.Connection) -> None:
             mark_rows(connection, self._place.parts[task], {Mark.RETRIED: [index]})
 
-        return StepWork(write)
+        return StepWrite(write)
 
     def take(self, task: str | None, index: int, record: Mapping[str, Any]) -> None:
-        """Write down a row whose record is there already, from wherever it comes."""
-        self._writer.put(RowWork(self._place, task, index, record))
+        """Record a row whose record exists already, from any source."""
+        self._writer.put(RowWrite(self._place, task, index, record))
 
     async def durable(self, row: Row | None = None, /) -> None:
-        """Return when it is safe, or cannot be made so. A checkpoint only if it has to wait.
+        """Return when writes are durable, or have failed. A checkpoint only if it has to wait.
 
         Args:
-            row: A row that was written down, with all that was before it; None is everything until now.
+            row: A recorded row, with everything recorded before it; None is everything until now.
         """
         if row is None:
             await self._writer.wait_done()
@@ -333,9 +333,9 @@ class StoredRun(RunJournal):
             self._numbers.pop((row.task, row.index), None)
 
     def recall(self, key: CallKey, /) -> Paid | None:
-        """The reply to this question that an earlier execution of the run has written down, if any.
+        """Return the reply to this request that an earlier execution of the run recorded, if any.
 
-        One that cannot be read is none: the question is asked again, and the first time this is told.
+        An unreadable one is ignored: the request is made again, and the first such case is reported.
         """
         part = self._parts.get(key.task)
         if not self._resumed or part is None:
@@ -353,12 +353,12 @@ class StoredRun(RunJournal):
                 self._has_warned = True
                 self._writer.warn(
                     f"{self._writer.path}: a reply to row {key.index} cannot be read ({error}); "
-                    "it is asked for again, and so is each one like it"
+                    "its call is made again, and so is that of each other unreadable reply"
                 )
             return None
 
     def reject(self, key: CallKey, /) -> None:
-        """Nothing came of the reply to this question: no later execution recalls it."""
+        """Record that the reply to this request was unusable: no later execution reuses it."""
 
         def write(connection: sqlite3.Connection) -> None:
             connection.execute(
@@ -369,23 +369,25 @@ class StoredRun(RunJournal):
         self._step(write)
 
     def asks_anew(self, task: str | None, index: int, /) -> bool:
-        """Whether other replies are wanted for a row than those that it had, also those of a cache."""
+        """Return whether a row needs new replies instead of its earlier ones, including those of a cache."""
         return index in self._anew.get(task, ())
 
     def kept(self, task: str | None, /) -> KeptRows:
-        """The rows of a task that are not run again."""
-        return self._kept.get(task) or Kept(self._source(task), None, frozenset(), self._read)
+        """Return the rows of a task that are not run again."""
+        return self._kept.get(task) or StoredKeptRows(
+            self._source(task), None, frozenset(), self._read
+        )
 
     def dataset(self, task: str | None, /) -> StoredDataset:
-        """Where the dataset of a task is written down."""
+        """Return the journal of the dataset of a task."""
         return StoredDataset(self._writer, self._place, task, self._parts.get(task), self._read)
 
     def agents(self, task: str | None, /) -> StoredAgents:
-        """Where the processes of the agents of a task are written down."""
+        """Return the journal of the agents' processes of a task."""
         return StoredAgents(self._writer, self._place, task, self._parts.get(task), self._read)
 
     def record(self, row: Row) -> RowRecord:
-        """The record of a row that is durable, or kept in memory; of what stands in its place."""
+        """Return the record of a row that is durable, or in memory; or of the one that counts instead."""
         place = (row.task, row.index)
         if (recent := self._place.recent.get(place)) is not None:
             return recent
@@ -397,18 +399,24 @@ class StoredRun(RunJournal):
                 return RowRecord.of(source.parsed(row.index, text), text)
         return make_record(row, self._place)
 
-    def _source(self, task: str | None) -> Source:
-        return Source(self._writer.path, task)
+    def _source(self, task: str | None) -> RecordSource:
+        return RecordSource(self._writer.path, task)
 
     def records(
         self, task: str | None, prompt_idx: int | None = None
     ) -> Iterator[Mapping[str, Any]]:
-        """All rows of a task that are there, or those of one prompt, by their indices.
+        """Yield all recorded rows of a task, or those of one prompt, by index; see `numbered`."""
+        return (record for _, record in self.numbered(task, prompt_idx))
 
-        Also those that could not be written. Those that were written before the iteration began.
+    def numbered(
+        self, task: str | None, prompt_idx: int | None = None
+    ) -> Iterator[tuple[int, Mapping[str, Any]]]:
+        """Yield all recorded rows of a task, or those of one prompt, in order, each with its index.
+
+        Rows that could not be written are included. Rows written during the iteration may be missing.
 
         Raises:
-            StoreError: The database cannot be read, or one of them is damaged.
+            StoreError: The database cannot be read, or one of the rows is damaged.
         """
         part, source = self._place.parts.get(task), self._source(task)
         stored: Iterator[tuple[int, str]] = iter(())
@@ -419,12 +427,12 @@ class StoredRun(RunJournal):
         }
         for index, text in merged(stored, unsaved):
             found = source.parsed(index, text)
-            # What was lost may be of any prompt.
+            # A row that could not be written may have any prompt.
             if prompt_idx is None or found["promptIdx"] == prompt_idx:
-                yield found
+                yield index, found
 
     def observe(self, event: Event) -> None:
-        """Write down what befalls lanes; an observer of the run."""
+        """Record the events of lanes; an observer of the run."""
         columns: Line
         match event:
             case Waiting(index=None, why=Why.BLOCKED | Why.PAUSED):
@@ -441,10 +449,10 @@ class StoredRun(RunJournal):
                 return
         if event.lane is not None:
             line = (self._since(event.at), plain(event.lane), *columns)
-            self._writer.put(LineWork(EVENT, self._place, None, None, line, lambda _place, it: it))
+            self._writer.put(LineWrite(EVENT, self._place, None, None, line, lambda _place, it: it))
 
     def tests(self, task: str | None, tests: Iterator[Any]) -> None:
-        """Write down what is told of a suite's tests. They are read in the writer's thread, one by one."""
+        """Record a suite's tests. They are read in the writer's thread, one by one."""
 
         def write(connection: sqlite3.Connection) -> None:
             part = self._place.parts[task]
@@ -460,7 +468,7 @@ class StoredRun(RunJournal):
         self._step(write)
 
     def activity(self, told: Mapping[str, Any]) -> None:
-        """Write down what the lanes did in this execution, as JSON data without secrets."""
+        """Record the activity of the lanes in this execution, as JSON data without secrets."""
 
         def write(connection: sqlite3.Connection) -> None:
             line = (self._place.number, self._place.execution, stored_json(compact(told)))
@@ -469,13 +477,13 @@ class StoredRun(RunJournal):
         self._step(write)
 
     def activities(self) -> list[Mapping[str, Any]]:
-        """What was written down of that in all executions and is durable; nothing if it cannot be read."""
+        """Return the recorded and durable activity of all executions; nothing if it cannot be read."""
         with contextlib.suppress(ValueError, sqlite3.Error, StoreError):
             return read_activity(self._read(), self._place.number)
         return []
 
     def dataset_ended(self, result: DatasetResult, /) -> None:
-        """Write down how the dataset of a task ended."""
+        """Record how the dataset of a task ended."""
         place, task = self._place, result.task
 
         def write(connection: sqlite3.Connection) -> None:
@@ -486,14 +494,14 @@ class StoredRun(RunJournal):
         self._step(write)
 
     def finish(self, state: EndState, *, duration_ms: float, derived: Any = None) -> None:
-        """Say how this execution of the run ended; what was said of that before does not count any more.
+        """Record how this execution of the run ended, replacing earlier records of that.
 
-        Nothing is written where another execution has begun meanwhile.
+        Nothing is written if another execution has started meanwhile.
 
         Args:
             state: Whether everything was done.
-            duration_ms: How long this execution took.
-            derived: Metrics that were derived, as JSON data.
+            duration_ms: Milliseconds that this execution took.
+            derived: Derived metrics, as JSON data.
         """
         place, more_ms = self._place, duration_ms - self._told_ms
         self._told_ms = duration_ms
@@ -511,13 +519,13 @@ class StoredRun(RunJournal):
         self._step(write)
 
     def release(self) -> None:
-        """Free the run for others."""
+        """Release the run for others."""
         if self._lock is not None:
             self._lock.release()
             self._lock = None
 
     def _step(self, write: Callable[[sqlite3.Connection], None]) -> None:
-        self._writer.put(StepWork(write))
+        self._writer.put(StepWrite(write))
 
     def _since(self, at: float) -> float | None:
         return number(at - self._began)

@@ -1,4 +1,4 @@
-"""A run beside its rows: beginning it, going on with it, ending it, taking it away."""
+"""The record of a run except its rows: its start, resumption, end and deletion."""
 
 import enum
 import json
@@ -27,14 +27,14 @@ _OF_PARTS = (
     "dataset_stage",
     "part",
 )
-"""Tables of what else there is of a part."""
+"""Tables of other data of a part."""
 
 _PLAIN = ("id", "suite", "description", "utc_created", "utc_finished", "executions", "duration_ms")
 _FACTS = ("run", "state", "versions", "flags", "files", "derived", "totals", *_PLAIN)
 
 
 def begin_run(connection: sqlite3.Connection, start: RunStart) -> tuple[int, dict[str | None, int]]:
-    """Write down that a run begins: its number, and those of its parts."""
+    """Record the start of a run; return its number, and those of its parts."""
     number = connection.execute(
         "INSERT INTO run (id, suite, description, state, utc_created, executions, duration_ms, versions, "
         "flags, files) VALUES (?, ?, ?, 'open', ?, 1, 0, ?, ?, ?) RETURNING run",
@@ -60,8 +60,8 @@ def _begin_part(connection: sqlite3.Connection, number: int, start: RunStart, po
     return part
 
 
-def go_on(connection: sqlite3.Connection, number: int, start: RunStart) -> int:
-    """Write down that a run goes on: the number of this execution."""
+def record_resumption(connection: sqlite3.Connection, number: int, start: RunStart) -> int:
+    """Record that a run is resumed; return the number of this execution."""
     execution: int = connection.execute(
         "UPDATE run SET state = 'open', utc_finished = NULL, totals = NULL, derived = NULL, "
         "executions = executions + 1, flags = ?, files = ? WHERE run = ? RETURNING executions",
@@ -81,7 +81,7 @@ def go_on(connection: sqlite3.Connection, number: int, start: RunStart) -> int:
 def tell_suite(
     connection: sqlite3.Connection, number: int, start: RunStart
 ) -> dict[str | None, int]:
-    """Write down what a run that has begun is of: the numbers of its parts."""
+    """Record the suite of a run that has started; return the numbers of its parts."""
     connection.execute(
         "UPDATE run SET suite = ?, description = ?, versions = ?, flags = ?, files = ? WHERE run = ?",
         (
@@ -97,13 +97,13 @@ def tell_suite(
 
 
 def _change_parts(connection: sqlite3.Connection, number: int, start: RunStart) -> None:
-    """Give a run the tasks that its suite has now; of one that it has no more, everything goes."""
+    """Give a run the tasks that its suite has now; delete all data of tasks that it no longer has."""
     there = dict(
         connection.execute("SELECT task, part FROM part WHERE run = ?", (number,)).fetchall()
     )
     for task in there.keys() - set(start.tasks):
         _delete_part(connection, there[task])
-    # Out of the way, where places are taken by others.
+    # Move them away first, since their positions are reused.
     connection.execute("UPDATE part SET position = -1 - position WHERE run = ?", (number,))
     for position, (task, head) in enumerate(zip(start.tasks, start.heads, strict=True)):
         if task not in there:
@@ -124,17 +124,17 @@ def finish_run(
     duration_ms: float,
     derived: str,
 ) -> None:
-    """Write down how an execution of a run ended, and what the rows of the run come to.
+    """Record how an execution of a run ended, and the totals of the run.
 
-    Of one that another has followed nothing is written. A finished run has nothing in line any more.
+    Nothing is written if another execution has followed. A finished run has nothing queued any more.
 
     Args:
         connection: In a transaction.
-        number: Of the run.
-        execution: That has ended.
-        state: How.
-        duration_ms: What is added to the time that the run took.
-        derived: Metrics that were derived, as JSON text.
+        number: The number of the run.
+        execution: The execution that has ended.
+        state: How it ended.
+        duration_ms: Milliseconds to add to the duration of the run.
+        derived: Derived metrics, as JSON text.
     """
     changed = connection.execute(
         "UPDATE run SET state = ?, utc_finished = strftime('%Y-%m-%dT%H:%M:%fZ', 'now'), "
@@ -153,7 +153,7 @@ def finish_run(
 
 
 def read_activity(connection: sqlite3.Connection, number: int) -> list[Mapping[str, Any]]:
-    """What lanes did, for each execution of a run that came to its end, in their order."""
+    """Return the activity of lanes for each execution of a run that came to its end, in order."""
     lines = connection.execute(
         "SELECT body FROM activity WHERE run = ? ORDER BY execution", (number,)
     )
@@ -161,7 +161,7 @@ def read_activity(connection: sqlite3.Connection, number: int) -> list[Mapping[s
 
 
 def totals(connection: sqlite3.Connection, number: int) -> dict[str, Any]:
-    """What the rows of a run come to."""
+    """Return the totals of the rows of a run."""
     found: dict[str, Any] = {"rows": 0, "statuses": {}, "outcomes": {}, "tokens": 0, "cost": 0.0}
     for part in part_numbers(connection, number):
         for status, outcome, rows, tokens, cost in connection.execute(
@@ -182,18 +182,18 @@ def totals(connection: sqlite3.Connection, number: int) -> dict[str, Any]:
 
 
 def key_range(part: int) -> tuple[int, int]:
-    """The first and last key that rows of a part may have."""
+    """Return the first and last key that rows of a part may have."""
     return part << INDEX_BITS, (part + 1 << INDEX_BITS) - 1
 
 
 def part_numbers(connection: sqlite3.Connection, number: int) -> list[int]:
-    """The parts of a run, in their order."""
+    """Return the parts of a run, in order."""
     found = connection.execute("SELECT part FROM part WHERE run = ? ORDER BY position", (number,))
     return [part for (part,) in found]
 
 
 def delete_run(connection: sqlite3.Connection, number: int) -> None:
-    """Take away a run and all that belongs to it."""
+    """Delete a run and all data that belongs to it."""
     for part in part_numbers(connection, number):
         _delete_part(connection, part)
     forget_run(connection, number)
@@ -209,14 +209,14 @@ def _delete_part(connection: sqlite3.Connection, part: int) -> None:
 
 
 class Mark(enum.IntEnum):
-    """What the column `again` of a row says."""
+    """The meanings of the column `again` of a row."""
 
     KEPT = 0
-    """It is run again only if it did not come to an end."""
+    """It is run again only if it did not finish."""
     RETRIED = 1
-    """It is run again, and stands until that has come to an end."""
+    """It is run again, and counts until the new run has finished."""
     CHANGED = 2
-    """It is run again, and is another row by now: it does not stand."""
+    """It is run again, and has changed since: it does not count."""
 
 
 def mark_rows(
@@ -232,7 +232,7 @@ def mark_rows(
 
 
 def forget_replies(connection: sqlite3.Connection, part: int, indices: Iterable[int]) -> None:
-    """See that the replies of rows do not count any more when they are run again."""
+    """Exclude the replies of rows from reuse when they are run again."""
     base = part << INDEX_BITS
     connection.executemany(
         "UPDATE call SET recalled = 0 WHERE key = ?", ((base | index,) for index in indices)
@@ -250,9 +250,9 @@ def move_rows(
     Args:
         connection: In a transaction.
         part: Its number.
-        gone: Indices of rows that leave the run; with them goes all that is known of them.
-        moved: Of each row that moves, written down or only begun: the index it has, the one it gets, and
-            its test, prompt, repeat and id.
+        gone: Indices of rows that leave the run; all of their data is deleted.
+        moved: For each row that moves, recorded or only started: its old and new index, and its test, prompt,
+            repeat and id.
     """
     base = part << INDEX_BITS
     connection.execute(
@@ -279,7 +279,7 @@ def move_rows(
         "WHERE key = move.old"
     )
     for table in _KEYED:
-        # Through keys that no row has: another one may still stand where it goes.
+        # Via unused keys: another row may still have the new key.
         connection.execute(
             f"UPDATE {table} SET key = -move.new FROM move WHERE key = move.old"  # noqa: S608
         )
@@ -299,9 +299,9 @@ def _moved_record(body: str | bytes, test: int, prompt: int, name: str) -> str |
 def read_runs(
     connection: sqlite3.Connection, *, suite: str | None = None, run_id: str | None = None
 ) -> Iterator[tuple[RunFacts, bool]]:
-    """The runs, those of one suite, or one alone, the newest first, and of each whether it is open.
+    """Return the runs, those of one suite, or a single one, newest first, each with whether it is open.
 
-    Their state is that on paper.
+    The state is the recorded one.
     """
     chosen = {"suite": suite, "id": run_id}
     given = {column: value for column, value in chosen.items() if value is not None}

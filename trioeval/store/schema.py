@@ -11,10 +11,10 @@ from collections.abc import Sequence
 
 from trioeval.store.database import DatabaseKind
 
-# The tables of datasets that are built column by column, and the views that people read of them.
+# The tables of datasets that are built column by column, and their views.
 #
-# A cell has the key of its row, and what was made for a whole group that of the group's first row: so what
-# was made of a group are neighbours in the table.
+# A cell has the key of its row; a cell of a whole group has the key of the group's first row. So the cells of
+# a group are neighbours in the table.
 
 
 _SHORT = "CASE typeof(cell.made) WHEN 'text' THEN cell.made ELSE '[compressed]' END"
@@ -122,16 +122,16 @@ DATASET_TABLES: Sequence[str] = (
     FROM dropped_row JOIN part ON part.part = dropped_row.key >> 31 JOIN run USING (run)
     """,
 )
-"""Statements that add them to tables of version 1."""
+"""The statements that add them to tables of version 1."""
 
 
-# The tables of the planner: programs that run agents, and the line in which their tasks stand.
+# The tables of the planner: programs that run agents, and the queue of their tasks.
 #
-# The line holds what waits or runs and nothing else, so that what it costs does not grow with what was done.
-# Of what is over, only the outcome stays, for those who depend on it.
+# The queue holds only waiting and running entries, so that its cost does not grow with what is finished. Of
+# finished entries only the outcome stays, for their dependants.
 #
-# How many wait before one is not counted one by one: places are counted in blocks of 64, those in blocks of
-# 64 blocks, and so on, so that a rank is the sum of a few numbers. Triggers keep the counts.
+# To avoid counting waiting entries one by one, places are counted in blocks of 64, those in blocks of 64
+# blocks, and so on, so that a rank is the sum of a few numbers. Triggers maintain the counts.
 
 
 # ruff: noqa: S608 - all of it is made of texts that stand here
@@ -139,7 +139,7 @@ DATASET_TABLES: Sequence[str] = (
 
 BLOCK_BITS = 6
 LEVELS = 5
-"""Sizes of blocks; with the places themselves there is room for 2^36 of these."""
+"""Number of block sizes; with the places themselves there is room for 2^36 places."""
 
 
 def _nodes(place: str, change: int) -> str:
@@ -149,7 +149,7 @@ def _nodes(place: str, change: int) -> str:
 
 
 def _counting(place: str, change: int) -> str:
-    """Change the counts of all blocks that a place is in."""
+    """Return the statements that change the counts of all blocks that contain a place."""
     return f"""
         INSERT INTO entry_count (level, block, waiting) VALUES {_nodes(place, change)}
         ON CONFLICT (level, block) DO UPDATE SET waiting = waiting + excluded.waiting
@@ -563,5 +563,5 @@ RUNS = DatabaseKind(
     name="store of runs",
     application_id=0x7472696F,  # "trio"
     migrations=MIGRATIONS,
-    hint="name another file with --db, or keep nothing with --no-write",
+    hint="name another file with --db, or store nothing with --no-write",
 )

@@ -1,4 +1,4 @@
-"""The store of runs while it is open: one writer, and a connection beside it that reads."""
+"""The open store of runs: one writer, and a separate connection for reading."""
 
 import contextlib
 import sqlite3
@@ -22,12 +22,12 @@ from trioeval.store.database import (
     open_reading,
     store_error,
 )
-from trioeval.store.resuming import Going, take_up
+from trioeval.store.resuming import ResumedRun, resume_run
 from trioeval.store.run import StoredRun
 from trioeval.store.runs import begin_run
 from trioeval.store.schema import RUNS
 from trioeval.store.writer import Writer
-from trioeval.store.writes import Place, StepWork
+from trioeval.store.writes import RunPlace, StepWrite
 
 PATIENCE = 30.0
 """Seconds that another program may keep the database locked."""
@@ -47,28 +47,29 @@ async def open_store(
     patience_s: float = PATIENCE,
     after_commit: Callable[[], None] | None = None,
 ) -> AsyncIterator["Store"]:
-    """Open the store of runs, and write to it until the end of the block; there all of it is written.
+    """Open the store of runs for writing, until the end of the block, where all of it is written.
 
-    It never ends the block: what goes wrong with the file after it is open is told, and stands in `error`.
+    It never ends the block: later problems of the file are reported, and available as `error`.
 
     Args:
-        path: Of the file, which is made if it is not there; None keeps runs in one that is gone at the end.
-        durability: `full` waits for the disk at every commit, so that a loss of power takes nothing;
-            without it, it takes the last moments. A killed process loses nothing either way.
+        path: The path of the file, which is created if it does not exist; None stores runs in a file that
+            is deleted at the end.
+        durability: `full` waits for the disk at every commit, so that a loss of power loses nothing;
+            `normal` may lose the last moments. A killed process loses nothing in either mode.
         wal: Whether the file has a write-ahead log. Without one, as network drives need it, each commit waits
             for the disk.
-        on_error: Told when nothing can be written any more.
-        on_warning: Told what goes wrong and may yet go well.
+        on_error: Called when nothing can be written any more.
+        on_warning: Called with problems that may be temporary.
         patience_s: Seconds that another program may keep the file locked.
         after_commit: Called in the writer's thread after each commit. It must not open the file itself
-            where other processes use it: closing it again would take away the locks of this one.
+            if other processes use it: closing it again would release the locks of this one.
 
     Raises:
         StoreError: The file cannot be used; nothing has been changed.
     """
     async with contextlib.AsyncExitStack() as stack:
         if path is None:
-            # Not as the block ends, but when all of it has been closed.
+            # Not when the block ends, but when everything has been closed.
             folder = stack.enter_context(
                 tempfile.TemporaryDirectory(prefix="trioeval-", ignore_cleanup_errors=True)
             )
@@ -99,7 +100,7 @@ async def open_store(
             yield store
         finally:
             with contextlib.suppress(sqlite3.Error):
-                reading.close()  # first, so that nobody uses the log that is truncated
+                reading.close()  # first, so that it does not keep the log from being truncated
             try:
                 await writer.aclose()
             finally:
@@ -107,7 +108,7 @@ async def open_store(
 
 
 def _open_whole(path: Path, durability: Durability, *, wal: bool) -> sqlite3.Connection:
-    """Open the store, where nothing is seen to be damaged."""
+    """Open the store, and check a small one for damage."""
     connection = open_database(path, RUNS, durability=durability, wal=wal)
     try:
         check_pages(connection, path, RUNS)
@@ -119,7 +120,7 @@ def _open_whole(path: Path, durability: Durability, *, wal: bool) -> sqlite3.Con
 
 @attrs.define(eq=False)
 class Store:
-    """A store that is open. Made by `open_store`."""
+    """An open store. Created by `open_store`."""
 
     path: Path
     _writer: Writer = attrs.field(repr=False)
@@ -129,25 +130,27 @@ class Store:
 
     @property
     def error(self) -> StoreError | None:
-        """Why nothing is written any more; None while it is."""
+        """The reason why nothing is written any more; None while writes succeed."""
         return self._writer.error
 
     def begin(self, start: RunStart) -> StoredRun:
-        """Begin a run.
+        """Start a run.
 
         Raises:
-            UsageError: A run of this id is being run.
-            StoreError: Its lock cannot be made.
+            UsageError: A run with this id is in progress.
+            StoreError: Its lock cannot be created.
         """
-        place = Place(eval_id=start.id, keys=start.keys, identities=Identities(start.sources))
+        place = RunPlace(eval_id=start.id, keys=start.keys, identities=Identities(start.sources))
         lock = lock_run(self.path, start.id)
 
         def write(connection: sqlite3.Connection) -> None:
             place.number, place.parts = begin_run(connection, start)
 
-        run = StoredRun(self._writer, place, self._connection, lock, start=start, going=Going())
+        run = StoredRun(
+            self._writer, place, self._connection, lock, start=start, going=ResumedRun()
+        )
         self._runs.append(run)
-        self._writer.put(StepWork(write))
+        self._writer.put(StepWrite(write))
         return run
 
     async def resume(
@@ -158,22 +161,22 @@ class Store:
         retry: Retry = Retry(),  # noqa: B008 - frozen
         reconciled: Mapping[str | None, Reconciled] = _NO_CHANGES,
     ) -> StoredRun:
-        """Go on with a run. Its rows are looked through in a thread, a second for about 100,000 of them.
+        """Resume a run. Its rows are read in a thread, one second for about 100,000 of them.
 
-        What is to be run again is marked so in the file, in one transaction: if this execution is killed, the
-        next one goes on with it. Rows stay as they are until they have been run again. Those whose records
-        are damaged are told as a warning, and run again.
+        The rows to run again are marked in the file, in one transaction: if this execution is killed, the
+        next one continues with them. Rows stay as they are until they have been run again. Those whose
+        records are damaged are reported as a warning, and run again.
 
         Args:
             run_id: Its id.
-            start: As to begin it. Its flags, files and heads take the place of those that are stored; heads
-                that it lacks are those that the suite has which `run_suite` is given.
-            retry: What is run again beside what never came to an end.
-            reconciled: What has become of the rows of tasks whose suite is another one now.
+            start: As for `begin`. Its flags, files and heads replace those that are stored; heads that it
+                lacks are taken from the suite that `run_suite` is given.
+            retry: The rows to run again besides unfinished ones.
+            reconciled: The changes of rows of tasks whose suite has changed since.
 
         Raises:
-            UsageError: Somebody else runs it.
-            StoreError: There is no such run, or the file cannot be used.
+            UsageError: Another process runs it.
+            StoreError: The run does not exist, or the file cannot be used.
         """
         with contextlib.ExitStack() as stack:
             lock = lock_run(self.path, run_id)
@@ -188,7 +191,7 @@ class Store:
             stack.pop_all()
         for task, rows in going.damaged.items():
             self._writer.warn(_told_of_damaged(self.path, task, rows))
-        place = Place(
+        place = RunPlace(
             eval_id=run_id,
             keys=start.keys,
             number=going.number,
@@ -201,7 +204,7 @@ class Store:
         return run
 
     def release(self) -> None:
-        """Free all runs for others."""
+        """Release all runs for others."""
         for run in self._runs:
             run.release()
 
@@ -211,14 +214,14 @@ class Store:
         start: RunStart,
         retry: Retry,
         reconciled: Mapping[str | None, Reconciled],
-    ) -> Going:
+    ) -> ResumedRun:
         connection = open_database(self.path, RUNS)
         try:
             connection.execute("BEGIN IMMEDIATE")
-            going = take_up(connection, run_id, start, retry, reconciled)
+            going = resume_run(connection, run_id, start, retry, reconciled)
             if going is None:
                 connection.execute("ROLLBACK")
-                raise StoreError(f"{self.path}: there is no run {run_id} here")
+                raise StoreError(f"{self.path}: run {run_id} not found")
             connection.execute("COMMIT")
         except sqlite3.Error as error:
             raise store_error(self.path, RUNS, error) from error

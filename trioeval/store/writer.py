@@ -1,16 +1,15 @@
-"""One thread that writes to one connection, what has gathered at a time.
+"""A thread that writes to one connection, in group commits.
 
-Whoever has something to write puts it down and goes on: that takes a microsecond. The thread waits a moment
-for company, makes ready what there is, and commits it at once. What waits meanwhile is the next commit.
+A caller queues a write and continues: that takes a microsecond. The thread waits a moment for more, prepares
+what is queued, and commits it at once. What is queued meanwhile is the next commit.
 
-A work whose commit is waited for urgently ends the moment: the thread commits as soon as the event loop has
-passed once over everything that was ready, so that replies which arrive together are one commit. While it
-commits, others gather for the next one. Nothing is gained by a longer wait: what is waited for is a reply
-that was paid for, and the next request of its row.
+An urgent write ends the wait: the thread commits as soon as the event loop has passed once over everything
+that was ready, so that replies that arrive together are one commit. A longer wait would gain nothing: what is
+waited for is a paid reply, and the next request of its row.
 
-When the database cannot be written any more, nothing that was put down is lost to those who still run: each
-work is told that it will not be written, and nobody waits for it any longer. Writing is not tried again; the
-next execution of the run does.
+When the database cannot be written any more, the running program loses nothing: each write is notified that
+it will not happen, and callers stop waiting for it. Writing is not tried again in this execution; the next
+execution of the run does so.
 """
 
 import logging
@@ -27,27 +26,27 @@ import trio
 from trioeval.errors import StoreError
 from trioeval.store.database import BusyError, store_error
 from trioeval.store.schema import RUNS
-from trioeval.store.writes import Place, StepWork, Work, lay
+from trioeval.store.writes import PendingWrite, RunPlace, StepWrite, write_batch
 
 _log = logging.getLogger("trioeval.store")
 
-LINGER = 0.01  # seconds that the first work waits for others
-LARGEST = 500  # works a commit
-LARGEST_SIZE = 8 * 2**20  # bytes a commit, about
-LONGEST = 0.05  # seconds that works are made ready for one commit
+LINGER = 0.01  # seconds that the first write waits for others
+LARGEST = 500  # writes per commit
+LARGEST_SIZE = 8 * 2**20  # approximate bytes per commit
+LONGEST = 0.05  # seconds of preparation for one commit
 _WARN_AFTER = 2.0  # seconds that another program has kept the database locked
-_RETRY = 0.05  # seconds between attempts, beside what the database itself waits
+_RETRY = 0.05  # seconds between attempts, beyond the wait of the database itself
 
 
 class Writer:
-    """The thread, and the queue before it. It is made, started and closed in Trio.
+    """The thread, and its queue. It is created, started and closed in Trio.
 
     Args:
-        connection: Used by nobody else from now on, and closed at the end.
-        path: Of its file, for messages.
+        connection: Used exclusively by the thread, and closed at the end.
+        path: The path of its file, for messages.
         patience_s: Seconds that another program may keep the database locked.
-        on_error: Told in the loop when nothing can be written any more.
-        on_warning: Told in the loop what goes wrong and may yet go well.
+        on_error: Called in the event loop when nothing can be written any more.
+        on_warning: Called in the event loop with problems that may be temporary.
         after_commit: Called in the thread after each commit.
     """
 
@@ -62,18 +61,18 @@ class Writer:
         after_commit: Callable[[], None] | None = None,
     ) -> None:
         self.error: StoreError | None = None
-        """Why nothing is written any more."""
+        """The reason why nothing is written any more."""
         self._connection = connection
         self.path = path
-        """Of the file."""
+        """The path of the file."""
         self._patience = patience_s
         self._on_error = on_error
         self._on_warning = on_warning
         self._after_commit = after_commit
-        self._queue: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
-        self._put = 0  # works; counted by those who put
-        self._done = 0  # works; counted by the thread
-        self._urgent = 0  # the last work that does not wait for company; set in the loop
+        self._queue: queue.SimpleQueue[PendingWrite | None] = queue.SimpleQueue()
+        self._put = 0  # writes; counted by the callers
+        self._done = 0  # writes; counted by the thread
+        self._urgent = 0  # the last write that does not wait for others; set in the event loop
         self._urged = threading.Event()
         self._is_awaited = False
         self._changed = trio.Event()
@@ -82,44 +81,44 @@ class Writer:
 
     @property
     def done(self) -> int:
-        """The number of the last work that is written or lost."""
+        """The number of the last write that is committed or lost."""
         return self._done
 
     def start(self) -> None:
-        """Begin to write."""
+        """Start the thread."""
         self._thread.start()
 
-    def put(self, work: Work) -> int:
-        """Have something written; its number, to wait for it."""
+    def put(self, work: PendingWrite) -> int:
+        """Queue a write; return its number, to wait for it."""
         self._queue.put(work)
         self._put += 1
         return self._put
 
     async def wait_done(self, number: int | None = None, *, urgent: bool = True) -> None:
-        """Return when a work is written or lost, and all before it; None is the last one until now.
+        """Return when a write is committed or lost, and all before it; None is the last one until now.
 
         A checkpoint only if it has to wait.
 
         Args:
-            number: Of the work, as `put` returned it.
-            urgent: Whether the commit begins at once; otherwise it may wait for others as long as any.
+            number: The number of the write, as `put` returned it.
+            urgent: Whether the commit begins at once; otherwise it may wait for others as usual.
         """
         number = self._put if number is None else number
         if urgent and number > max(self._done, self._urgent):
-            # Behind everything that is ready to run: replies that arrive together are one commit.
+            # After everything that is ready to run: replies that arrive together are one commit.
             self._loop.run_sync_soon(self._urge, idempotent=True)
         while self._done < number:
             changed = self._changed
-            # First to say so, then to look again: the thread counts first, and then looks.
+            # Register before checking: the thread counts before it checks.
             self._is_awaited = True
             if self._done >= number:
                 return
             await changed.wait()
 
     async def aclose(self) -> None:
-        """Write what is left, and close the connection. Waits for it even when it is cancelled."""
+        """Write what is left, and close the connection. Waits for it even when cancelled."""
         self._queue.put(None)
-        # The thread is bounded by its patience; what it holds was paid for.
+        # The thread is bounded by its patience; its writes are paid replies.
         with trio.CancelScope(shield=True):
             await trio.to_thread.run_sync(self._thread.join)
 
@@ -129,7 +128,7 @@ class Writer:
             works, is_over = self._gather()
             try:
                 self._write(works)
-            except Exception as error:  # noqa: BLE001 - a fault of ours must not leave the loop waiting
+            except Exception as error:  # noqa: BLE001 - an internal error must not leave the loop waiting
                 _log.exception("the store failed")
                 self._fail(
                     StoreError(
@@ -148,17 +147,17 @@ class Writer:
         self._urgent = self._put
         self._urged.set()
 
-    def _gather(self) -> tuple[list[Work], bool]:
-        """Works for one commit, made ready, and whether they are the last ones."""
+    def _gather(self) -> tuple[list[PendingWrite], bool]:
+        """Return prepared writes for one commit, and whether they are the last ones."""
         first = self._queue.get()
         if first is None:
             return [], True
-        self._urged.clear()  # first this, then the look: the loop counts first, and then sets it
+        self._urged.clear()  # before the check: the loop counts before it sets the event
         if self._queue.qsize() < LARGEST // 4 and self._urgent <= self._done:
             self._urged.wait(LINGER)
-        works: list[Work] = []
+        works: list[PendingWrite] = []
         begun, size = time.monotonic(), 0
-        work: Work | None = first
+        work: PendingWrite | None = first
         while work is not None:
             works.append(work)
             size += self._make(work)
@@ -170,20 +169,20 @@ class Writer:
                 return works, False
         return works, True
 
-    def _make(self, work: Work) -> int:
+    def _make(self, work: PendingWrite) -> int:
         try:
             return work.make()
-        except Exception as error:  # noqa: BLE001 - likewise
-            _log.exception("something cannot be written down")
+        except Exception as error:  # noqa: BLE001 - as above
+            _log.exception("a write could not be prepared")
             self._fail(
                 StoreError(
-                    f"{self.path}: something cannot be written down: {type(error).__name__}: {error}; "
+                    f"{self.path}: a write could not be prepared: {type(error).__name__}: {error}; "
                     "this is a fault of trioeval"
                 )
             )
             return 0
 
-    def _write(self, works: Sequence[Work]) -> None:
+    def _write(self, works: Sequence[PendingWrite]) -> None:
         if self.error is None and works:
             try:
                 self._commit(works)
@@ -193,11 +192,11 @@ class Writer:
             for work in works:
                 work.lose()
 
-    def _commit(self, works: Sequence[Work]) -> None:
+    def _commit(self, works: Sequence[PendingWrite]) -> None:
         connection = self._connection
         self._begin()
         try:
-            lay(connection, works)
+            write_batch(connection, works)
             connection.execute("COMMIT")
         except Exception:
             if connection.in_transaction:
@@ -207,7 +206,7 @@ class Writer:
             self._after_commit()
 
     def _begin(self) -> None:
-        """Begin a transaction, when other programs let us."""
+        """Begin a transaction when other programs release their locks."""
         begun = time.monotonic()
         is_told = False
         while True:
@@ -232,10 +231,10 @@ class Writer:
     def _close(self) -> None:
         try:
             if self.error is None:
-                # All of it in one file: nothing beside it has to be copied with it.
+                # All data in one file: no other file has to be copied with it.
                 self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         except sqlite3.Error as error:
-            _log.debug("the log was not truncated: %s", error)  # others read it; they will do it
+            _log.debug("the log was not truncated: %s", error)  # other readers will do it
         try:
             self._connection.close()
         except sqlite3.Error as error:
@@ -249,7 +248,7 @@ class Writer:
             self._tell(self._on_error, error)
 
     def warn(self, text: str) -> None:
-        """Tell of what goes wrong and may yet go well; from any thread."""
+        """Report a problem that may be temporary; from any thread."""
         _log.warning(text)
         if self._on_warning is not None:
             self._tell(self._on_warning, text)
@@ -258,7 +257,7 @@ class Writer:
         try:
             self._loop.run_sync_soon(told, *args)
         except trio.RunFinishedError:
-            _log.debug("nobody is there to be told")
+            _log.debug("the event loop has ended")
 
     def _wake(self) -> None:
         self._is_awaited = False
@@ -268,20 +267,20 @@ class Writer:
 
 @attrs.define(eq=False, slots=False)
 class StoredTask:
-    """A task of a run, as it is written down while it goes on and found again when the run is resumed."""
+    """The journal of a task of a run: written during the run, read when the run is resumed."""
 
     _writer: Writer
-    _place: Place
+    _place: RunPlace
     _task: str | None
-    """Its id."""
+    """The id of the task."""
     _part: int | None
     """Its number in an earlier execution; None if there was none."""
     _read: Callable[[], sqlite3.Connection]
-    """Gives a connection that reads."""
+    """Returns a connection for reading."""
 
     def _step(self, write: Callable[[sqlite3.Connection], None]) -> None:
-        self._writer.put(StepWork(write))
+        self._writer.put(StepWrite(write))
 
     async def durable(self) -> None:
-        """Return when everything until now is safe, or cannot be made so. A checkpoint if it has to wait."""
+        """Return when everything until now is durable, or has failed. A checkpoint if it has to wait."""
         await self._writer.wait_done()

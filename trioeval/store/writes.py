@@ -1,8 +1,7 @@
-"""What is written down: made ready in the writer's thread, then laid into tables, many at a time.
+"""Writes to the store: prepared in the writer's thread, then inserted into tables, many at a time.
 
-Making it ready needs no database, so that the file is locked only as long as statements run. Statements
-insert many lines each: a thread that has to ask for the interpreter after every line gets it late from a
-busy event loop.
+Preparation needs no database, so that the file is locked only while statements run. Statements insert many
+lines each: a thread that needs the interpreter lock after every line gets it late from a busy event loop.
 """
 
 import json
@@ -27,23 +26,23 @@ from trioeval.run import Row
 from trioeval.store.records import LEFT_OUT, error_facts, plain, reply_facts, stored_json
 from trioeval.store.schema import INDEX_BITS
 
-# What of a record and of a call stands in columns of its own, for queries and for people.
+# The values of a record and of a call that have their own columns, for queries and for people.
 #
-# Of what a record lacks, the column is empty.
+# A column without a value in the record is empty.
 
 
 Value: TypeAlias = str | bytes | float | None
 Line: TypeAlias = tuple[Value, ...]
 
 
-class Table(NamedTuple):
-    """A table into which lines are laid."""
+class InsertTable(NamedTuple):
+    """A table into which lines are inserted."""
 
     name: str
     columns: Sequence[str]
 
 
-RESULT = Table(
+RESULT = InsertTable(
     "result",
     (
         *(
@@ -60,9 +59,11 @@ RESULT = Table(
         *("score", "latency_ms", "wait_ms", "calls", "tokens", "cost", "cached"),
     ),
 )
-RECORD = Table("record", ("key", "body"))
-SCORE = Table("score", ("key", "position", "type", "metric", "passed", "score", "weight", "reason"))
-CALL = Table(
+RECORD = InsertTable("record", ("key", "body"))
+SCORE = InsertTable(
+    "score", ("key", "position", "type", "metric", "passed", "score", "weight", "reason")
+)
+CALL = InsertTable(
     "call",
     (
         *(
@@ -79,7 +80,7 @@ CALL = Table(
         *("latency_ms", "tokens", "cost", "cached", "recalled", "execution"),
     ),
 )
-EVENT = Table(
+EVENT = InsertTable(
     "event",
     (
         *("run", "execution", "at_s", "lane", "kind", "row", "until_s", "retry_after_s"),
@@ -92,7 +93,7 @@ _LARGEST = 2**63 - 1
 
 
 def result_columns(record: RowRecord) -> Line:
-    """What stands in the columns from `test` on, without `repeat`.
+    """Return the columns from `test` on, without `repeat`.
 
     Example:
         >>> result_columns(
@@ -122,12 +123,12 @@ def result_columns(record: RowRecord) -> Line:
 
 
 def _used(usage: Mapping[str, Any], *, is_cached: bool) -> int:
-    """Tokens that were used for a row; none for replies from the cache, for which there was no request."""
+    """Return the tokens used for a row; none for cached replies, for which no request was made."""
     return 0 if is_cached and usage.get("numRequests") == 0 else count(usage.get("total"))
 
 
 def score_columns(record: RowRecord) -> Iterator[Line]:
-    """A line an assertion that was judged, from `position` on."""
+    """Yield a line for each judged assertion, from `position` on."""
     for position, part in enumerate(record.parts):
         reason = _text(part.reason)
         yield (
@@ -146,7 +147,7 @@ def _text(value: Any) -> str | None:
 
 
 def number(value: Any) -> float | None:
-    """A finite number for a column; None of what is none."""
+    """Return a finite number for a column; None for any other value."""
     if type(value) is float and math.isfinite(value):
         return value
     if not isinstance(value, int | float):
@@ -159,7 +160,7 @@ def number(value: Any) -> float | None:
 
 
 def count(value: Any) -> int:
-    """A whole number for a column; 0 of what is none."""
+    """Return a whole number for a column; 0 for any other value."""
     return min(int(value), _LARGEST) if isinstance(value, int) and value > 0 else 0
 
 
@@ -167,17 +168,17 @@ _log = logging.getLogger("trioeval.store")
 
 _RECENT = 1000  # rows
 _RECENT_SIZE = 16 * 2**20  # characters
-_STEPS = (64, 16, 4, 1)  # lines a statement
+_STEPS = (64, 16, 4, 1)  # lines per statement
 _TEXTS = (str, bytes)
 
 
-class Work:
-    """Something that is to be written down."""
+class PendingWrite:
+    """A pending write."""
 
     __slots__ = ()
 
     def make(self) -> int:
-        """Make it ready in the writer's thread, without the database; how many bytes it has, about."""
+        """Prepare it in the writer's thread, without the database; return its approximate size in bytes."""
         return 0
 
     def lose(self) -> None:
@@ -185,15 +186,15 @@ class Work:
 
 
 @attrs.define(eq=False)
-class Recent:
-    """The records that were made last, for whoever shows them in a moment. One thread puts, others look."""
+class RecentRecords:
+    """The records made last, for readers that show them soon. One thread writes, others read."""
 
     _by_place: dict[tuple[str | None, int], RowRecord] = attrs.field(factory=dict)
     _order: deque[tuple[tuple[str | None, int], int]] = attrs.field(factory=deque)
     _size: int = 0
 
     def put(self, place: tuple[str | None, int], record: RowRecord, size: int) -> None:
-        """Keep one of so many characters, and forget the oldest where there are too many."""
+        """Store one of so many characters, and drop the oldest if there are too many."""
         self._by_place[place] = record
         self._order.append((place, size))
         self._size += size
@@ -204,34 +205,34 @@ class Recent:
                 self._by_place.pop(oldest, None)
 
     def get(self, place: tuple[str | None, int]) -> RowRecord | None:
-        """One of them, if it is there still."""
+        """Return one of them, if it is still stored."""
         return self._by_place.get(place)
 
 
 @attrs.define(eq=False, kw_only=True)
-class Place:
-    """Where in the database a run is written; known once it has begun there."""
+class RunPlace:
+    """The place of a run in the database; known once it has started there."""
 
     eval_id: str
     keys: Mapping[str | None, Sequence[str]] = attrs.field(factory=dict, repr=False)
     number: int = 0
     execution: int = 1
     parts: dict[str | None, int] = attrs.field(factory=dict)
-    recent: Recent = attrs.field(factory=Recent, repr=False)
+    recent: RecentRecords = attrs.field(factory=RecentRecords, repr=False)
     unsaved: dict[tuple[str | None, int], str] = attrs.field(factory=dict, repr=False)
     """Texts of records that could not be written."""
     identities: Identities = attrs.field(factory=Identities, repr=False)
 
     def key(self, task: str | None, index: int) -> int:
-        """The key of a row."""
+        """Return the key of a row."""
         return self.parts[task] << INDEX_BITS | index
 
 
 @attrs.define(eq=False)
-class RowWork(Work):
-    """A row, or a record that is ready."""
+class RowWrite(PendingWrite):
+    """The write of a row, or of a record that exists already."""
 
-    place: Place
+    place: RunPlace
     task: str | None
     index: int
     what: Row | Mapping[str, Any]
@@ -264,7 +265,7 @@ class RowWork(Work):
             self.place.unsaved[self.task, self.index] = self.text
 
     def lines(self) -> tuple[Line, Line, Iterator[Line]]:
-        """Its line in the table of results, that of its record, and those of its scores."""
+        """Return its line in the table of results, that of its record, and those of its scores."""
         key = self.place.key(self.task, self.index)
         return (
             (key, *self._columns),
@@ -273,13 +274,13 @@ class RowWork(Work):
         )
 
 
-def make_record(row: Row, place: Place) -> RowRecord:
-    """The record of a row with its text; of one that cannot be told, what can be."""
+def make_record(row: Row, place: RunPlace) -> RowRecord:
+    """Return the record of a row with its text; if it cannot be serialized, as much as possible."""
     keys = place.keys.get(row.task, ())
     try:
         return _told(row, place.eval_id, keys)
-    except Exception as error:  # noqa: BLE001 - objects of users may do anything when looked at
-        told = f"the row cannot be written down: {type(error).__name__} while it was looked at"
+    except Exception as error:  # noqa: BLE001 - user objects may raise anything
+        told = f"the row cannot be stored: {type(error).__name__} while it was serialized"
         _log.warning("row %d: %s", row.index, told)
         bare = attrs.evolve(
             row, reply=None, output=None, verdict=None, graded=(), details={}, error=told
@@ -297,7 +298,7 @@ def _told(row: Row, eval_id: str, keys: Sequence[str]) -> RowRecord:
 
 
 def _may_hold(text: str, keys: Sequence[str]) -> bool:
-    """A quick look that finds none in nearly every text, however its parts are spelt."""
+    """Return whether a text may contain a key: a quick test that is false for nearly every text."""
     return any(spelt(key).core in text for key in keys)
 
 
@@ -305,30 +306,30 @@ T = TypeVar("T")
 
 
 @attrs.define(eq=False)
-class LineWork(Work, Generic[T]):
-    """A line of a table.
+class LineWrite(PendingWrite, Generic[T]):
+    """The write of a line of a table.
 
-    Many wait in the queue, so it is one object: closures would be ten that the garbage collector visits.
+    Many wait in the queue, so it is one object: closures would be ten for the garbage collector.
     """
 
-    table: Table
-    place: Place
+    table: InsertTable
+    place: RunPlace
     task: str | None
     index: int | None
-    """Of its row; None if the line belongs to the run."""
+    """The index of its row; None if the line belongs to the run."""
     what: T
-    columns: Callable[[Place, T], Line | None]
-    """Makes all columns but the key; None if nothing of it is written down."""
+    columns: Callable[[RunPlace, T], Line | None]
+    """Makes all columns except the key; None if nothing of it is stored."""
     _made: Line | None = attrs.field(init=False, default=None)
 
     def make(self) -> int:
-        """Make what needs no database."""
+        """Prepare what needs no database."""
         self._made = self.columns(self.place, self.what)
         return sum([len(value) for value in self._made or () if isinstance(value, _TEXTS)])
 
     @property
     def line(self) -> Line | None:
-        """All of it, in a transaction; None if there is none."""
+        """Return the complete line, in a transaction; None if there is none."""
         if self._made is None:
             return None
         if self.index is None:
@@ -336,12 +337,12 @@ class LineWork(Work, Generic[T]):
         return (self.place.key(self.task, self.index), *self._made)
 
 
-def call_work(place: Place, call: CallRecord) -> LineWork[CallRecord]:
-    """A call that ended."""
-    return LineWork(CALL, place, call.key.task, call.key.index, call, _call_columns)
+def call_write(place: RunPlace, call: CallRecord) -> LineWrite[CallRecord]:
+    """Return the write of a call that ended."""
+    return LineWrite(CALL, place, call.key.task, call.key.index, call, _call_columns)
 
 
-def _call_columns(place: Place, call: CallRecord) -> Line:
+def _call_columns(place: RunPlace, call: CallRecord) -> Line:
     asked, answer, keys = call.key, call.answer, place.keys.get(call.key.task, ())
     reply: str | bytes | None = None
     error: str | None = None
@@ -373,26 +374,26 @@ def _call_columns(place: Place, call: CallRecord) -> Line:
 
 
 def _reply_text(reply: Reply, keys: Sequence[str]) -> tuple[str, bool]:
-    """The JSON text of a reply, and whether it may be taken for the reply again."""
+    """Return the JSON text of a reply, and whether it may be reused as the reply."""
     try:
         told = reply_facts(reply)
         text = compact(told)
         if _may_hold(text, keys) and (hidden := hide_in(told, keys)) is not told:
-            return _encode(hidden), False  # another reply than the one that was given
-        # It may stand for a number that JSON does not have, which is not lost here.
+            return _encode(hidden), False  # it differs from the reply that was returned
+        # `left_out` may be about a number that JSON does not have, which is not lost here.
         return _encode(told) if "null" in text else text, LEFT_OUT not in told
-    except Exception as error:  # noqa: BLE001 - objects of users may do anything when looked at
+    except Exception as error:  # noqa: BLE001 - user objects may raise anything
         reason = f"{type(error).__name__} while it was written"
         return _encode({LEFT_OUT: {"output": reason}}), False
 
 
 @attrs.frozen(eq=False)
-class StepWork(Work):
-    """Anything else that is done in its turn."""
+class StepWrite(PendingWrite):
+    """Any other write, in its order."""
 
     write: Callable[[sqlite3.Connection], None]
     ready: Callable[[], None] | None = None
-    """What is done before, without the database."""
+    """The preparation, without the database."""
 
     def make(self) -> int:
         """Do what needs no database."""
@@ -401,13 +402,13 @@ class StepWork(Work):
         return 0
 
 
-def lay(connection: sqlite3.Connection, works: Iterable[Work]) -> None:
-    """Lay works into their tables, in a transaction that is open. What is ready only once is not used up."""
-    rows: list[RowWork] = []
-    lines: dict[Table, list[Line]] = {}
+def write_batch(connection: sqlite3.Connection, works: Iterable[PendingWrite]) -> None:
+    """Insert writes into their tables, in an open transaction. Iterators of scores are not consumed."""
+    rows: list[RowWrite] = []
+    lines: dict[InsertTable, list[Line]] = {}
 
     def flush() -> None:
-        _lay_rows(connection, rows)
+        _write_rows(connection, rows)
         rows.clear()
         for table, own in lines.items():
             insert(connection, table, own)
@@ -415,11 +416,11 @@ def lay(connection: sqlite3.Connection, works: Iterable[Work]) -> None:
 
     for work in works:
         match work:
-            case RowWork():
+            case RowWrite():
                 rows.append(work)
-            case LineWork(line=line) if line is not None:
+            case LineWrite(line=line) if line is not None:
                 lines.setdefault(work.table, []).append(line)
-            case StepWork():
+            case StepWrite():
                 flush()
                 work.write(connection)
             case _:
@@ -427,7 +428,7 @@ def lay(connection: sqlite3.Connection, works: Iterable[Work]) -> None:
     flush()
 
 
-def _lay_rows(connection: sqlite3.Connection, rows: Sequence[RowWork]) -> None:
+def _write_rows(connection: sqlite3.Connection, rows: Sequence[RowWrite]) -> None:
     if not rows:
         return
     results, records, scores = [], [], []
@@ -444,8 +445,8 @@ def _lay_rows(connection: sqlite3.Connection, rows: Sequence[RowWork]) -> None:
         insert(connection, table, lines)
 
 
-def insert(connection: sqlite3.Connection, table: Table, lines: Sequence[Line]) -> None:
-    """Insert lines, or put them in place of those with the same key."""
+def insert(connection: sqlite3.Connection, table: InsertTable, lines: Sequence[Line]) -> None:
+    """Insert lines, or replace those with the same key."""
     start, (name, columns) = 0, table
     for size in _STEPS:
         if len(lines) - start < size:

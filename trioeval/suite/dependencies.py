@@ -1,11 +1,12 @@
-"""What waits for what: names that depend on names, and what becomes of them when one fails. Pure.
+"""Names that depend on other names, and what happens to them when one fails. Pure.
 
-Something may begin when all that it depends on are done. What is over and not done never will be; nor will
-what depends on that, unless its policy is `run`, which only wants them over. A name that nobody knows is
-never over, whatever the policy.
+A dependent may begin when all of its dependencies are done. A dependency that has ended without being done
+never will be; neither will its dependents, unless their policy is `run`, which only requires it to end. An
+unknown name never ends, whatever the policy.
 
-What waits for something that will never be done, and whose policy is `block`, waits for ever unless somebody
-outside helps: it is *stuck*. What it holds up is not stuck itself, since it goes on when that is given up.
+A dependent that waits for a dependency which will never be done, and whose policy is `block`, waits forever
+unless the caller intervenes: it is *stuck*. Its own dependents are not stuck, since they continue when it is
+given up.
 """
 
 from collections import deque
@@ -17,14 +18,14 @@ import attrs
 from trioeval.errors import UsageError
 
 FailedDependency: TypeAlias = Literal["skip", "block", "fail", "run"]
-"""What becomes of what depends on something that will never be done: it is left out at once and says which
-one it lacks (`skip`), waits until nothing can change any more (`block`), fails at once (`fail`), or runs all
-the same (`run`)."""
+"""The effect on a dependent of a dependency that will never be done: it is left out at once and names that
+dependency (`skip`), waits until nothing can change any more (`block`), fails at once (`fail`), or runs anyway
+(`run`)."""
 
 
 @attrs.frozen(kw_only=True)
 class Dependent:
-    """Something that may depend on others."""
+    """A name that may depend on others."""
 
     name: str
     depends_on: tuple[str, ...] = ()
@@ -33,7 +34,7 @@ class Dependent:
 
 @attrs.frozen
 class Blocked:
-    """Something waits."""
+    """A dependent must wait."""
 
     by: tuple[str, ...]
     """The names that it waits for, in its own order."""
@@ -41,42 +42,42 @@ class Blocked:
 
 @attrs.frozen
 class Lacking:
-    """Something is not worked on."""
+    """A dependent will not run."""
 
     by: str
-    """The first that it depends on and that will never be done; or, if it is `cut`, not in this execution."""
+    """The first dependency that will never be done; for `cut`, not in this execution."""
     how: Literal["skip", "fail", "stuck", "cut"]
 
 
-def normalized(said: str | Iterable[str], own: str | None = None) -> tuple[str, ...]:
-    """Names as they are meant: split at commas, trimmed, without blanks and repetitions.
+def normalized(names_given: str | Iterable[str], own: str | None = None) -> tuple[str, ...]:
+    """Return names split at commas, trimmed, without blanks and duplicates.
 
     Args:
-        said: A text or several.
-        own: The name of what depends on them.
+        names_given: One text or several.
+        own: The name of the dependent.
 
     Raises:
-        UsageError: One is `own`, or is no name: holds a path separator or `..`.
+        UsageError: A name is `own`, or is not valid: it contains a path separator or `..`.
 
     Example:
         >>> normalized([" a ", "b, c", "a", "c", ""], "t")
         ('a', 'b', 'c')
     """
-    texts = [said] if isinstance(said, str) else said
+    texts = [names_given] if isinstance(names_given, str) else names_given
     parts = (part.strip() for text in texts for part in text.split(","))
     names = tuple(dict.fromkeys(part for part in parts if part))
     for name in names:
         if name == own:
             raise UsageError(f"{name!r} cannot depend on itself")
         if "/" in name or "\\" in name or ".." in name:
-            raise UsageError(f"{name!r} is no name to depend on: leave out '/', '\\' and '..'")
+            raise UsageError(f"{name!r} is not a valid name: remove '/', '\\' and '..'")
     return names
 
 
 def cycle_in(graph: Mapping[str, Sequence[str]]) -> tuple[str, ...] | None:
-    """The first circle in a graph, in an order that is always the same; None if there is none.
+    """Return the first cycle of a graph, in a deterministic order; None if it has none.
 
-    Names are looked at in alphabetical order, and what each depends on in its own.
+    Names are visited in alphabetical order, and the dependencies of each in their own order.
 
     Example:
         >>> cycle_in({"a": ["b"], "b": ["c"], "c": ["a"]})
@@ -84,7 +85,7 @@ def cycle_in(graph: Mapping[str, Sequence[str]]) -> tuple[str, ...] | None:
     """
     harmless: set[str] = set()
     for start in sorted(graph):
-        path = {start: iter(graph[start])}  # in the order of the way
+        path = {start: iter(graph[start])}  # in the order of the visit
         while path and start not in harmless:
             here = next(reversed(path))
             following = next(path[here], None)
@@ -100,11 +101,11 @@ def cycle_in(graph: Mapping[str, Sequence[str]]) -> tuple[str, ...] | None:
 
 
 def chain_text(chain: Sequence[str], end: str = "failed") -> str:
-    """A chain of names as people read it.
+    """Return a chain of names as text for people.
 
     Args:
         chain: Two names or more.
-        end: What there is to say of the last one.
+        end: The state of the last one.
 
     Example:
         >>> chain_text(["a", "b", "c"])
@@ -118,26 +119,26 @@ def chain_text(chain: Sequence[str], end: str = "failed") -> str:
 
 @attrs.define(eq=False)
 class Tracker:
-    """What of a graph is done, and what waits. Good for one run; synchronous."""
+    """The state of a dependency graph: what is done, and what waits. For one run; synchronous."""
 
     _dependents: Mapping[str, Dependent]
     _needed_by: Mapping[str, Sequence[str]]
-    """What depends on each, in order."""
+    """The dependents of each name, in order."""
     _over: dict[str, bool] = attrs.field(init=False, factory=dict)
-    """Whether it is done, of each that is over."""
+    """For each name that has ended, whether it is done."""
 
     @classmethod
     def of(cls, dependents: Sequence[Dependent]) -> "Tracker":
-        """Nothing is done yet.
+        """Return a tracker with nothing done yet.
 
         Raises:
-            UsageError: A name is there twice, or they wait for each other; the message has the circle.
+            UsageError: A name occurs twice, or names wait for each other; the message contains the cycle.
         """
         by_name: dict[str, Dependent] = {}
         needed_by: dict[str, list[str]] = {}
         for one in dependents:
             if one.name in by_name:
-                raise UsageError(f"{one.name!r} is there twice; names must be different")
+                raise UsageError(f"{one.name!r} occurs twice; names must be unique")
             by_name[one.name] = one
             for name in dict.fromkeys(one.depends_on):
                 needed_by.setdefault(name, []).append(one.name)
@@ -147,7 +148,7 @@ class Tracker:
         return cls(by_name, needed_by)
 
     def state(self, name: str) -> Blocked | Lacking | None:
-        """What keeps something from beginning; None if nothing does."""
+        """Return what prevents a dependent from beginning; None if nothing does."""
         one = self._dependents[name]
         if one.when_failed in {"skip", "fail"}:
             lost = next((other for other in one.depends_on if self._is_lost(other)), None)
@@ -157,17 +158,17 @@ class Tracker:
         return Blocked(by) if by else None
 
     def lost(self, name: str) -> tuple[str, ...]:
-        """What something depends on that is over and not done, in its own order."""
+        """Return the dependencies of a name that ended without being done, in its own order."""
         return tuple(filter(self._is_lost, self._dependents[name].depends_on))
 
     def over(self, name: str, *, done: bool) -> Sequence[str]:
-        """Something is over; the names whose state may have changed, in their order.
+        """Record that a name has ended; return the names whose state may have changed, in their order.
 
-        Said twice of one name, the first time counts.
+        Only the first call for a name has an effect.
 
         Args:
-            name: Of it.
-            done: Whether it is done; what is not never will be.
+            name: The name.
+            done: It is done; otherwise it never will be.
         """
         if name in self._over:
             return ()
@@ -175,13 +176,13 @@ class Tracker:
         return self.needing(name)
 
     def needing(self, name: str) -> Sequence[str]:
-        """What depends on something and is not over, in its order."""
+        """Return the dependents of a name that have not ended, in order."""
         return [other for other in self._needed_by.get(name, ()) if other not in self._over]
 
     def stuck(self, active: Iterable[str]) -> Mapping[str, tuple[str, ...]]:
-        """What waits for something that can never change, each with its chain of names.
+        """Return the names that wait for something that can never change, each with its chain of names.
 
-        A chain leads to what failed, or to what nobody knows.
+        A chain ends at the name that failed, or at an unknown one.
 
         Args:
             active: Names that run, or may run without waiting for any other.
@@ -197,7 +198,7 @@ class Tracker:
         }
 
     def why(self, chain: Sequence[str]) -> str:
-        """A chain of `stuck` in words.
+        """Return a chain of `stuck` as text.
 
         Example:
             >>> tracker = Tracker.of([Dependent(name="a", depends_on=("b",), when_failed="block")])
@@ -219,7 +220,7 @@ class Tracker:
         return self._is_lost(name) or self._is_unknown(name) or name in doomed
 
     def _doomed(self, active: set[str]) -> set[str]:
-        """What is not over, and can never begin unless somebody outside helps."""
+        """Return the names that have not ended and can never begin unless the caller intervenes."""
         found: set[str] = set()
         dead = deque(name for name in self._needed_by if self._is_dead(name, ()))
         while dead:
@@ -249,7 +250,7 @@ class Tracker:
         return tuple(chain)
 
     def _cause(self, name: str, doomed: Collection[str]) -> str | None:
-        """The first that something depends on and that keeps it from ever beginning."""
+        """Return the first dependency that prevents a name from ever beginning."""
         one = self._dependents.get(name)
         if one is None:
             return None

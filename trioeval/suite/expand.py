@@ -1,14 +1,14 @@
-"""From a suite to its steps: pure, lazy, and always in the same order.
+"""Expansion of a suite to its steps: pure, lazy, and always in the same order.
 
     for test:  for repeat:  for combination of list variables:  for provider:  for prompt of it
 
-Nothing is made until it is looked at. Tests that have the same shape, which is how many steps they stand
-for and for which columns, form a stretch; a step is computed from its index by a binary search over the
-stretches and division within one. A million equal tests are one stretch, and a file that holds them need
-not be read to know where its steps are.
+Steps are created when they are accessed. Consecutive tests of the same shape, which is their number of steps
+and the columns of these, form a stretch; a step is computed from its index by a binary search over the
+stretches and a division within one. A million equal tests are one stretch, and a file that contains them need
+not be read to know the positions of its steps.
 
-What a test is excluded from leaves holes: the other steps keep their numbers, so that a row is the same
-row whichever filters a run has.
+Tests that exclude columns leave holes: the other steps keep their numbers, so that a row keeps its identity
+whatever the filters of a run.
 """
 
 import bisect
@@ -28,7 +28,7 @@ from trioeval.suite.merge import ScenarioTests, inner, merged, scenario_test
 from trioeval.suite.model import MOST_ROWS, Prompt, ProviderEntry, Scenario, Suite, Test
 from trioeval.suite.tests import Joined, SparseTests, remarkable_places
 
-# Columns: which prompts each provider gets, and who is meant by a reference.
+# Columns: the prompts of each provider, and the matching of references.
 
 
 @attrs.frozen
@@ -38,12 +38,12 @@ class Column:
     prompt_idx: int
     """Its number, over providers in order and over each provider's prompts in order."""
     provider_index: int
-    """The place of its provider in the suite."""
+    """The index of its provider in the suite."""
     prompt: Prompt
 
 
 def columns_of(suite: Suite) -> Iterator[Column]:
-    """All columns of a suite, in order."""
+    """Yield all columns of a suite, in order."""
     numbers = itertools.count()
     for provider_index, entry in enumerate(suite.providers):
         for prompt in suite.prompts:
@@ -52,19 +52,19 @@ def columns_of(suite: Suite) -> Iterator[Column]:
 
 
 def means_prompt(references: Iterable[str], prompt: Prompt) -> bool:
-    """Whether one of the references names the prompt's label or id."""
+    """Return whether one of the references names the prompt's label or id."""
     names = [name for name in (prompt.label, prompt.given_id, prompt.id) if name is not None]
     return any(refers_to(reference, name) for reference in references for name in names)
 
 
 def means_provider(references: Iterable[str], entry: ProviderEntry) -> bool:
-    """Whether one of the references names the provider's label or id."""
+    """Return whether one of the references names the provider's label or id."""
     names = [name for name in (entry.label, entry.id) if name is not None]
     return any(refers_to(reference, name) for reference in references for name in names)
 
 
 def refers_to(reference: str, name: str) -> bool:
-    """Whether a reference means a name: the same, a beginning followed by `*`, or a group before `:`.
+    """Return whether a reference matches a name: equal, a prefix followed by `*`, or a group before `:`.
 
     Example:
         >>> (
@@ -79,17 +79,17 @@ def refers_to(reference: str, name: str) -> bool:
     return reference.endswith("*") and name.startswith(reference[:-1])
 
 
-_LOOKED_AT = 2_000_000  # tests of a scenario, in settings that are not alike
+_LOOKED_AT = 2_000_000  # tests of a scenario that are examined if its settings differ
 
 
 @attrs.frozen
 class Step:
-    """One row to be: a test, with its variables chosen, for one column."""
+    """A future row: a test, with its variables chosen, for one column."""
 
     index: int
-    """Its place among the steps of the run, without holes."""
+    """Its index among the steps of the run, without holes."""
     test_idx: int
-    """Counts tests, repeats and combinations; with `prompt_idx` it names the row for ever."""
+    """Counts tests, repeats and combinations; with `prompt_idx` it identifies the row permanently."""
     prompt_idx: int
     repeat_index: int
     column: Column
@@ -97,7 +97,7 @@ class Step:
     """Merged with the suite's `default_test`."""
     vars: Mapping[str, Any]
     provider_index: int
-    """The place in `Expansion.providers` of who is asked: the column's provider, or the test's own."""
+    """The index in `Expansion.providers` of the provider called: the column's, or the test's own."""
 
     @property
     def template(self) -> str:
@@ -108,33 +108,33 @@ class Step:
 
 @attrs.frozen
 class Shape:
-    """What of a test decides where its steps are."""
+    """The properties of a test that determine the positions of its steps."""
 
     repeats: int
     combinations: int
-    """Sets of variables that it stands for."""
+    """The number of sets of variables."""
     chosen: int
-    """How many of them are run, the first ones."""
+    """The number of them that are run, from the first."""
     columns: tuple[int, ...]
-    """Numbers of the columns that it is for."""
+    """Numbers of its columns."""
     provider_index: int | None
-    """That of its own provider."""
+    """The index of its own provider."""
     serial: bool
     compared: bool
-    """Whether the outputs of each `test_idx` are compared with each other."""
+    """True if the outputs of each `test_idx` are compared with each other."""
 
     @property
     def rounds(self) -> int:
-        """Values of `test_idx` that one test takes."""
+        """The number of values of `test_idx` of one test."""
         return self.repeats * self.combinations
 
     @property
     def steps(self) -> int:
-        """Steps of one test."""
+        """The number of steps of one test."""
         return self.repeats * self.chosen * len(self.columns)
 
     def round(self, number: int) -> int:
-        """Which of the values of `test_idx` one of those that are run is."""
+        """Return the offset in `test_idx` of a round, from its number among those that are run."""
         if self.chosen == self.combinations:
             return number
         repeat, combination = divmod(number, self.chosen)
@@ -143,30 +143,31 @@ class Shape:
 
 @attrs.frozen
 class Stretch:
-    """Tests of one shape, one after another."""
+    """Consecutive tests of one shape."""
 
     shape: Shape
     first_place: int
     first_test_idx: int
     first_index: int
     first_round: int = 0
-    """Other than 0 only where it is a single round of one test, see `narrowed`."""
+    """Not 0 only for a single round of one test, see `narrowed`."""
 
 
 @attrs.frozen
 class Span:
-    """Steps in a row that come in groups of the same size: those of one `test_idx` each."""
+    """Consecutive steps in groups of equal size: the steps of one `test_idx` each."""
 
     start: int
+    """The index of the first step."""
     """Index of the first step."""
     stop: int
-    """Index behind the last step."""
+    """The index after the last step."""
     width: int
-    """Steps of one group, ≥ 1."""
+    """The number of steps of one group, ≥ 1."""
     compared: bool
-    """Whether the outputs of a group are compared with each other."""
+    """True if the outputs of a group are compared with each other."""
     places: range = range(0)
-    """Those of its tests in `Expansion.tests`."""
+    """The indices of its tests in `Expansion.tests`."""
 
 
 @attrs.frozen
@@ -176,9 +177,9 @@ class Expansion(LazySequence[Step]):
     suite: Suite
     columns: tuple[Column, ...]
     providers: tuple[ProviderEntry, ...]
-    """Those of the suite, and then those that single tests have of their own."""
+    """Those of the suite, then those that single tests define."""
     tests: Sequence[Test]
-    """As they stand in the suite, and those of scenarios behind them."""
+    """The tests of the suite, then those of scenarios, not merged with the default test."""
     stretches: tuple[Stretch, ...]
     _firsts: tuple[int, ...]
     """`first_index` of each stretch."""
@@ -188,7 +189,7 @@ class Expansion(LazySequence[Step]):
         return self._size
 
     def entry(self, index: int) -> Step:
-        """One step."""
+        """Return one step."""
         stretch = self.stretches[bisect.bisect_right(self._firsts, index) - 1]
         shape = stretch.shape
         nth, within = divmod(index - stretch.first_index, shape.steps)
@@ -211,11 +212,11 @@ class Expansion(LazySequence[Step]):
 
     @property
     def serial_indices(self) -> Sequence[int]:
-        """The steps whose test says `runSerially`, ascending. No indices are stored for a whole stretch."""
+        """The steps whose test sets `runSerially`, ascending. No indices are stored for a whole stretch."""
         ends = (*self._firsts, self._size)[1:]
         serial = [
             range(stretch.first_index, end)
-            # There is an end too many if there are no steps at all.
+            # Without any step there is one end more than stretches.
             for stretch, end in zip(self.stretches, ends, strict=False)
             if stretch.shape.serial and stretch.first_index < end
         ]
@@ -225,7 +226,7 @@ class Expansion(LazySequence[Step]):
 
     @property
     def spans(self) -> Iterator[Span]:
-        """All steps, ascending, by what is common to their groups."""
+        """All steps, ascending, in spans of equal properties."""
         ends = (*self._firsts, self._size)[1:]
         for stretch, end in zip(self.stretches, ends, strict=False):
             shape = stretch.shape
@@ -237,9 +238,9 @@ class Expansion(LazySequence[Step]):
 
     @property
     def looked_at(self) -> Iterator[int]:
-        """The places of the tests that are checked before a run: not plain lines of large files.
+        """The indices of the tests that are checked before a run: all but plain lines of large files.
 
-        Of scenarios that multiply to very many tests those that are run.
+        If scenarios multiply to very many tests, only those of them that are run.
         """
         few = len(self.tests) <= MOST_ROWS or not self.suite.scenarios
         yield from remarkable_places(self.tests if few else self.suite.tests)
@@ -249,12 +250,12 @@ class Expansion(LazySequence[Step]):
             yield from (place for place in span.places if place >= len(self.suite.tests))
 
     def path_of(self, place: int, below: str = "") -> str:
-        """Where a test stands in the suite, and what is below it; those of scenarios stand in several."""
+        """Return the path of a test, or of a part of it; tests of scenarios share one path."""
         return f"$.tests[{place}]{below}" if place < len(self.suite.tests) else "$.scenarios"
 
     @property
     def used_providers(self) -> tuple[int, ...]:
-        """The places in `providers` of those that some step asks, ascending."""
+        """The indices in `providers` of those that some step calls, ascending."""
         return tuple(
             sorted(
                 {
@@ -271,16 +272,16 @@ class Expansion(LazySequence[Step]):
 def expand(
     suite: Suite, selected: Container[int] | None = None, *, first_n: int | None = None
 ) -> Expansion:
-    """All steps of a suite, in the order of their results.
+    """Return all steps of a suite, in the order of their results.
 
     Args:
         suite: The suite.
-        selected: Places of the tests that are run, among `all_tests`; None is all of them.
-        first_n: How many tests are run of those, the first ones, where each set of variables that a test
-            stands for counts as one; None is all of them.
+        selected: Indices of the tests to run, among `all_tests`; None runs all.
+        first_n: How many of these tests to run, from the first; each set of variables counts as one test.
+            None runs all.
 
     Raises:
-        PlanError: They are more than can be counted.
+        PlanError: The number of steps exceeds the largest index.
 
     Example:
         >>> from trioeval import parse_suite
@@ -307,7 +308,7 @@ def expand(
         test_idx += count * shape.rounds
         index += count * shape.steps
     if index > sys.maxsize:
-        msg = f"the suite stands for {index} rows, more than can be counted"
+        msg = f"the suite expands to {index} rows, more than can be counted"
         raise PlanError(msg)
     return Expansion(
         suite,
@@ -321,18 +322,18 @@ def expand(
 
 
 def all_tests(suite: Suite) -> Sequence[Test]:
-    """The tests of a suite and then those of its scenarios, not merged with the default test."""
+    """Return the tests of a suite and then those of its scenarios, not merged with the default test."""
     return suite.tests if not suite.scenarios else Joined.of(suite.tests, ScenarioTests(suite))
 
 
 @attrs.define(eq=False)
 class _Shapes:
-    """Finds the shapes of tests, and keeps the providers that they bring along."""
+    """Computes the shapes of tests and collects the providers that tests define."""
 
     _suite: Suite
     _columns: tuple[Column, ...]
     _own: dict[str, int] = attrs.field(init=False, factory=dict)
-    """Places of the providers of tests, by what they are."""
+    """Indices of the providers that tests define, by their contents."""
     _providers: list[ProviderEntry] = attrs.field(init=False)
     _every: tuple[int, ...] = attrs.field(init=False)
 
@@ -346,12 +347,12 @@ class _Shapes:
 
     @property
     def _default_expands(self) -> bool:
-        """Whether the default test has alternatives, so that every test has to be looked at."""
+        """True if the default test has list variables, so that every test must be examined."""
         default = self._suite.default_test
         return default is not None and combinations(default.vars) != 1
 
     def walk(self, tests: Sequence[Test]) -> Iterator[tuple[int, Shape]]:
-        """How many tests follow that have which shape; not always as many as there are."""
+        """Yield counts of consecutive tests with their shape; equal shapes may come in several parts."""
         if isinstance(tests, Joined):
             for part in tests.parts:
                 yield from self.walk(part)
@@ -372,7 +373,7 @@ class _Shapes:
                 yield 1, self._shape(test)
 
     def _walk_scenario(self, scenario: Scenario) -> Iterator[tuple[int, Shape]]:
-        """The same for all settings of a scenario; those that are alike are looked at once."""
+        """Yield counts and shapes for all settings of a scenario; equal settings are examined once."""
         known: dict[str, list[tuple[int, Shape]]] = {}
         default = self._suite.default_test
         named = {*(() if default is None else default.vars)}
@@ -382,7 +383,7 @@ class _Shapes:
             alike = repr(_bare(setting, named))
             if alike not in known:
                 if len(known) * len(every) > _LOOKED_AT:
-                    msg = f"a scenario has more than {len(known)} different settings, too many to be counted"
+                    msg = f"a scenario has more than {len(known)} different settings, too many to count"
                     raise PlanError(msg)
                 several = (
                     self._shape(scenario_test(scenario, place, one, default, 0)) for one in every
@@ -441,11 +442,11 @@ class _Shapes:
 
 
 def _bare(setting: Test, named: Container[str]) -> tuple[object, ...]:
-    """What of the settings of a scenario decides the shapes of its tests.
+    """Return the properties of settings of a scenario that determine the shapes of its tests.
 
     Args:
         setting: One of its settings.
-        named: The variables of tests, and of the default test, which it may share with them.
+        named: The variables of its tests and of the default test; settings may define the same ones.
     """
     shared = {
         name: combinations({name: value}) if _alternatives(value) else None
@@ -467,7 +468,7 @@ def _bare(setting: Test, named: Container[str]) -> tuple[object, ...]:
 def _selected(
     shapes: Iterator[tuple[int, Shape]], selected: Container[int] | None
 ) -> Iterator[tuple[int, Shape]]:
-    """The same, with no columns for tests that are not selected."""
+    """Yield the same counts and shapes, without columns for tests that are not selected."""
     if selected is None:
         yield from shapes
         return
@@ -483,7 +484,7 @@ def _selected(
 
 
 def _runs_of(ordered: Sequence[int], places: range) -> Iterator[tuple[bool, int]]:
-    """As `_runs`, of what is sorted: the places between are not looked at."""
+    """Do the same as `_runs` for sorted indices: the indices between them are not examined."""
     behind = places.start
     first, last = (bisect.bisect_left(ordered, place) for place in (places.start, places.stop))
     for one in ordered[first:last]:
@@ -496,7 +497,7 @@ def _runs_of(ordered: Sequence[int], places: range) -> Iterator[tuple[bool, int]
 
 
 def _runs(selected: Container[int], places: range) -> Iterator[tuple[bool, int]]:
-    """How many of some places follow each other that are selected, or are not."""
+    """Yield the lengths of runs of indices that are selected, or are not."""
     if isinstance(selected, range) and selected.step == 1:
         start = min(max(selected.start, places.start), places.stop)
         stop = min(max(selected.stop, start), places.stop)
@@ -508,7 +509,7 @@ def _runs(selected: Container[int], places: range) -> Iterator[tuple[bool, int]]
 
 
 def _first(shapes: Iterator[tuple[int, Shape]], wanted: int) -> Iterator[tuple[int, Shape]]:
-    """The same, without columns behind the first tests, of which each set of variables counts as one."""
+    """Yield the same, without columns after the first tests; each set of variables counts as one test."""
     for count, shape in shapes:
         if not shape.columns:
             yield count, shape
@@ -525,14 +526,14 @@ def _first(shapes: Iterator[tuple[int, Shape]], wanted: int) -> Iterator[tuple[i
 
 
 def combinations(variables: Mapping[str, Any]) -> int:
-    """How many sets of variables some variables stand for: lists of texts are alternatives."""
+    """Return the number of sets of variables: a list whose first member is text has one for each member."""
     return math.prod(len(value) for value in variables.values() if _alternatives(value))
 
 
 def chosen(test: Test, combination: int) -> Mapping[str, Any]:
-    """The variables of one combination of a merged test; those of later names vary fastest.
+    """Return the variables of one combination of a merged test; later names vary fastest.
 
-    Names that are whole numbers come before all others, and by size, as in the objects of JavaScript.
+    Names that are whole numbers come before all others, and in numeric order, as in JavaScript objects.
 
     Example:
         >>> test = Test(vars={"x": ["a", "b"], "10": ["c", "d"], "2": "e"})

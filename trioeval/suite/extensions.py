@@ -1,8 +1,8 @@
-"""Extensions of a suite: Python functions of the user's that are told when a run begins and ends, and rows.
+"""Extensions of a suite: Python functions of the user that are called when a run or a row begins and ends.
 
-One that is called as an event is told of that event alone, as `function(context, {"hookName": event})`;
-any other one is told of all of them, as `function(event, context)`. What it returns may change what it was
-told of.
+A function that is named after an event is called for that event only, as
+`function(context, {"hookName": event})`; any other function is called for all events, as
+`function(event, context)`. Its return value may change the context.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -29,19 +29,19 @@ EVENTS: tuple[Event, ...] = get_args(Event)
 
 @attrs.frozen
 class Extension:
-    """One function."""
+    """One extension function."""
 
     file: Path
     function: str
     event: Event | None = None
-    """What alone it is told of; None is everything."""
+    """The only event it is called for; None is all events."""
 
     def hears(self, event: Event) -> bool:
-        """Whether it is told of an event."""
+        """Return whether it is called for an event."""
         return self.event in {None, event}
 
     def arguments(self, event: Event, context: Mapping[str, Any]) -> list[Any]:
-        """What it is called with."""
+        """Return the arguments that it is called with."""
         return [event, context] if self.event is None else [context, {"hookName": event}]
 
     def __str__(self) -> str:
@@ -49,10 +49,10 @@ class Extension:
 
 
 def read_extensions(texts: Sequence[str], around: Around) -> tuple[Extension, ...]:
-    """The functions that `file://<file>.py[:<function>]` name.
+    """Return the functions that `file://<file>.py[:<function>]` name.
 
     Raises:
-        MistakenError: A file is not there, or not Python.
+        MistakenError: A file does not exist, or is not Python.
     """
     with below("extensions"):
         return tuple(read_list(texts, lambda text: _extension(text, around)))
@@ -74,20 +74,20 @@ def with_before_all(
     converter: Callable[[Suite, Around], cattrs.Converter],
     complete: Callable[[Suite, Any], Suite],
 ) -> Suite:
-    """A suite as its extensions want it before a run begins.
+    """Return a suite as changed by its extensions before a run begins.
 
-    They may change prompts, tests, scenarios and the default test; what they do not name stays.
+    They may change prompts, tests, scenarios and the default test; everything else stays.
 
     Args:
         suite: The suite, or one of its tasks.
         extensions: Its extensions.
-        around: What files are read against.
-        converter: Gives what reads the parts that they return.
-        complete: Adds to a changed suite what its tests have of its type, from the suite and the tests as
-            they were returned; raises MistakenError if they do not go together.
+        around: The context of its files.
+        converter: Returns the converter of the parts that they return.
+        complete: Adds to a changed suite the keys that its tests have by its type, given the suite and the
+            tests as they were returned; raises MistakenError if they are not consistent.
 
     Raises:
-        MistakenError: One of them fails, or returns what no suite can have.
+        MistakenError: One of them fails, or returns an invalid suite.
     """
     for position, extension in enumerate(extensions):
         if not extension.hears("beforeAll"):
@@ -100,12 +100,12 @@ def with_before_all(
             arguments = extension.arguments("beforeAll", context)
             returned = call_function(extension.file, extension.function, arguments, around)
             if returned:
-                said = _suite_in(returned)
-                changed = _changed(suite, said, around, converter(suite, around))
-                suite = complete(changed, said.get("tests"))
+                returned_suite = _suite_in(returned)
+                changed = _changed(suite, returned_suite, around, converter(suite, around))
+                suite = complete(changed, returned_suite.get("tests"))
         except MistakenError as error:
             raise MistakenError(
-                *(_told(part, extension, position) for part in error.parts)
+                *(_in_extension(part, extension, position) for part in error.parts)
             ) from None
     return suite
 
@@ -121,17 +121,17 @@ def _suite_in(returned: Any) -> dict[str, Any]:
             )
 
 
-def _told(mistake: Mistake, extension: Extension, position: int) -> Mistake:
-    """A mistake in what an extension returned, which stands in no file."""
+def _in_extension(mistake: Mistake, extension: Extension, position: int) -> Mistake:
+    """Return a mistake in what an extension returned, which has no position in a file."""
     where = f"{show_path(mistake.at)}: " if mistake.at else ""
     message = f"beforeAll of {extension}: {where}{mistake.message}"
     return Mistake(message, mistake.hint, at=("extensions", position))
 
 
 def _changed(
-    suite: Suite, said: Mapping[str, Any], around: Around, structure: cattrs.Converter
+    suite: Suite, returned_suite: Mapping[str, Any], around: Around, structure: cattrs.Converter
 ) -> Suite:
-    """A suite with other parts. What is returned as it was given stays the same object."""
+    """Return a suite with parts replaced. A part that is returned unchanged stays the same object."""
     before = plain_suite(suite)
     prompts = {key_of(plain_prompt(one)): one for one in suite.prompts}
     tests = {key_of(plain_test(one)): one for one in suite.tests}
@@ -154,7 +154,7 @@ def _changed(
     changes: dict[str, Any] = {}
     mistakes = Mistakes()
     for key, read in readers.items():
-        value = said.get(key)
+        value = returned_suite.get(key)
         if value is None or value == before.get(key):
             continue
         with mistakes.below("suite", key):

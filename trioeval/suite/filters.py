@@ -1,8 +1,9 @@
-"""Which tests of a suite are run. Pure; nothing is renumbered, so a row stays the same row.
+"""Filters: which tests of a suite are run. Pure; nothing is renumbered, so a row keeps its identity.
 
-The order is metadata, earlier results, pattern, range, first-n, sample: each looks at what those before it
-left. Tests of scenarios are filtered inside their scenario, by earlier results, pattern, first-n and sample,
-before they are multiplied by its settings; first-n and a range then count the tests of the whole suite.
+The order is metadata, earlier results, pattern, range, first-n, sample: each filter applies to the tests
+that the filters before it left. Tests of scenarios are filtered inside their scenario, by earlier results,
+pattern, first-n and sample, before they are multiplied by its settings; first-n and a range then count the
+tests of the whole suite.
 """
 
 import itertools
@@ -21,17 +22,17 @@ from trioeval.suite.merge import ScenarioTests, merged
 from trioeval.suite.model import Suite, Test
 from trioeval.text import output_text
 
-# Single rows of a suite as an expansion of its own: those that somebody asks for, and no others.
+# Single rows of a suite as an expansion of their own.
 
 
 def narrowed(steps: Expansion, wanted: Container[tuple[int, int]]) -> Expansion:
-    """The steps that are wanted, with the names that they have among all.
+    """Return an expansion with only the wanted steps, which keep the ids that they have among all.
 
-    Where the outputs of a test are compared with each other, all of its steps come with each of them.
+    If the outputs of a test are compared with each other, each step brings all steps of its test.
 
     Args:
-        steps: Those that `expand` has made.
-        wanted: By `test_idx` and `prompt_idx`.
+        steps: The result of `expand`.
+        wanted: Pairs of `test_idx` and `prompt_idx`.
 
     Example:
         >>> from trioeval.suite.expand import expand
@@ -56,7 +57,7 @@ def narrowed(steps: Expansion, wanted: Container[tuple[int, int]]) -> Expansion:
             continue
         if shape.compared:
             columns = shape.columns
-        # Its first test index is that of the first round, as that of every stretch.
+        # `first_test_idx` of a stretch is that of its first round.
         stretches.append(
             attrs.evolve(
                 stretch,
@@ -71,9 +72,9 @@ def narrowed(steps: Expansion, wanted: Container[tuple[int, int]]) -> Expansion:
 
 
 def _rounds(steps: Expansion) -> Iterator[Stretch]:
-    """A stretch for each `test_idx`, with that as its first."""
+    """Yield a stretch for each `test_idx`, with that as its first."""
     ends = (*(stretch.first_index for stretch in steps.stretches), len(steps))[1:]
-    # There is an end too many if there are no steps at all.
+    # Without any step there is one end more than stretches.
     for stretch, end in zip(steps.stretches, ends, strict=False):
         shape = stretch.shape
         for nth in range((end - stretch.first_index) // shape.steps if shape.columns else 0):
@@ -93,7 +94,7 @@ _RANGE = re.compile(r"([0-9]*):([0-9]*)")
 
 @attrs.frozen
 class EarlierRow:
-    """A row of an earlier run, as far as it says which test it was."""
+    """A row of an earlier run, reduced to the identity of its test."""
 
     test_idx: int
     vars: str
@@ -102,25 +103,25 @@ class EarlierRow:
 
 @attrs.frozen(kw_only=True)
 class Filters:
-    """What tests have to be like; every field that is None lets all pass."""
+    """Conditions on tests; a field that is None admits all tests."""
 
     metadata: tuple[tuple[str, str], ...] = ()
-    """Keys and texts that their values must contain; all of them."""
+    """Keys with texts that their values must contain; all must match."""
     earlier: frozenset[EarlierRow] | None = None
     """Only tests that had one of these rows."""
     pattern: Pattern | None = None
-    """Found in the description, or in the name of a case; a test without one does not match."""
+    """Must match the description, or the name of a case; a test without one does not match."""
     range: slice | None = None
-    """Places from 0."""
+    """Indices from 0."""
     first_n: int | None = None
     sample: int | None = None
-    """How many are drawn; they keep their order."""
+    """The size of a random sample; tests keep their order."""
     sample_seed: int | None = None
-    """Makes the draw the same every time: that of Python's `Random(seed).sample`. None draws anew."""
+    """Makes the sample reproducible: that of Python's `Random(seed).sample`. None draws a new one."""
 
 
 def select_tests(suite: Suite, filters: Filters) -> Container[int] | None:
-    """The places of the tests that are run among `all_tests`; None if that is all of them.
+    """Return the indices of the tests to run, among `all_tests`; None means all.
 
     Example:
         >>> from trioeval import parse_suite
@@ -142,7 +143,7 @@ def select_tests(suite: Suite, filters: Filters) -> Container[int] | None:
     every: Iterator[int] = itertools.chain(places, chosen_tests.of_scenarios())
     if filters.range is not None:
         every = itertools.islice(every, filters.range.start, filters.range.stop)
-    # No more of what scenarios multiply to is looked at than is run.
+    # Of the tests that scenarios multiply to, only those that are run are examined.
     return frozenset(itertools.islice(every, filters.first_n))
 
 
@@ -151,7 +152,7 @@ class _Selection:
     suite: Suite
     filters: Filters
     earlier: frozenset[int] = attrs.field(init=False)
-    """Places of the tests that had one of the earlier rows."""
+    """Indices of the tests that had one of the earlier rows."""
 
     @earlier.default
     def _found(self) -> frozenset[int]:
@@ -220,11 +221,11 @@ def _matches(pattern: Pattern, test: Test) -> bool:
 
 
 def _places_of(suite: Suite, wanted: frozenset[EarlierRow]) -> Iterator[int]:
-    """The tests that had one of some rows.
+    """Yield the tests that had one of the wanted rows.
 
-    A row is a test's if its variables are the same; of several such tests it is the one with its number.
-    Where none of them has it, because the suite was changed since, it may be any of them: rather one test
-    too many than one that failed and is left out.
+    A row belongs to a test with the same variables; if several tests have them, to the one with its number.
+    If none of these has that number, because the suite was changed since, it may belong to any of them:
+    better one test too many than one that failed and is left out.
     """
     exact: set[EarlierRow] = set()
     same: list[tuple[int, EarlierRow]] = []
@@ -233,8 +234,8 @@ def _places_of(suite: Suite, wanted: frozenset[EarlierRow]) -> Iterator[int]:
         if row.vars in known:
             same.append((place, row))
             exact |= {row} & wanted
-    told = {row.vars for row in wanted - exact}
-    yield from (place for place, row in same if row in exact or row.vars in told)
+    inexact = {row.vars for row in wanted - exact}
+    yield from (place for place, row in same if row in exact or row.vars in inexact)
 
 
 def _rows_of(suite: Suite) -> Iterator[tuple[int, EarlierRow]]:
@@ -251,7 +252,7 @@ def _rows_of(suite: Suite) -> Iterator[tuple[int, EarlierRow]]:
 
 
 def variables_key(variables: Mapping[str, Any]) -> str:
-    """Text that is equal for equal variables; those that only a run adds do not count.
+    """Return a text that is equal for equal variables; variables that only a run adds are ignored.
 
     Example:
         >>> variables_key({"b": 1.0, "a": "x", "_conversation": []})
@@ -274,10 +275,10 @@ def _plain(value: Any) -> Any:
 
 
 def read_range(text: str, name: str) -> slice:
-    """What `a:b` says: places from a up to, but without, b.
+    """Parse `a:b`: indices from a up to, but without, b.
 
     Raises:
-        UsageError: It says nothing, with the name of the flag or key.
+        UsageError: It is not valid; the message contains the name of the flag or key.
 
     Example:
         >>> read_range("10:", "--filter-range")
@@ -289,28 +290,28 @@ def read_range(text: str, name: str) -> slice:
         msg = f"{name} must be a:b, a: or :b in whole numbers from 0, got {text!r}"
         raise UsageError(msg)
     if begin is not None and end is not None and begin > end:
-        msg = f"{name} begins behind its end, got {text!r}"
+        msg = f"{name} begins after its end, got {text!r}"
         raise UsageError(msg)
     return slice(begin, end)
 
 
 def read_pattern(text: str, name: str) -> Pattern:
-    """A regular expression as JavaScript means it.
+    """Compile a regular expression with the rules of JavaScript.
 
     Raises:
-        UsageError: It is none.
+        UsageError: It is not valid.
     """
     try:
         return compile_javascript(text)
     except ValueError as error:
-        raise UsageError(f"{name} {text!r} is no regular expression: {error}") from None
+        raise UsageError(f"{name} {text!r} is not a valid regular expression: {error}") from None
 
 
 def read_pair(text: str, name: str) -> tuple[str, str]:
-    """Key and value of `key=value`.
+    """Parse `key=value`.
 
     Raises:
-        UsageError: There is no key.
+        UsageError: It has no key.
 
     Example:
         >>> read_pair("a=b=c", "--var")
@@ -326,12 +327,12 @@ def read_pair(text: str, name: str) -> tuple[str, str]:
 def earlier_rows(
     rows: Iterable[Mapping[str, Any]], *, failures: bool, errors: bool
 ) -> frozenset[EarlierRow]:
-    """The rows of a result file that did not pass.
+    """Return the rows of a result file that did not pass.
 
     Args:
-        rows: As result files hold them.
-        failures: Whether those that failed count.
-        errors: Whether those without a verdict count.
+        rows: Rows in the format of result files.
+        failures: Include rows that failed.
+        errors: Include rows without a verdict.
     """
     wanted = {1: failures, 2: errors}
     return frozenset(
@@ -342,7 +343,7 @@ def earlier_rows(
 
 
 def keep_providers(suite: Suite, pattern: Pattern) -> Suite:
-    """The suite with the providers whose label or id has the pattern in it."""
+    """Return the suite with only the providers whose label or id matches the pattern."""
     return attrs.evolve(
         suite,
         providers=tuple(
@@ -352,7 +353,7 @@ def keep_providers(suite: Suite, pattern: Pattern) -> Suite:
 
 
 def keep_prompts(suite: Suite, pattern: Pattern) -> Suite:
-    """The suite with the prompts whose label or id has the pattern in it."""
+    """Return the suite with only the prompts whose label or id matches the pattern."""
     return attrs.evolve(
         suite,
         prompts=tuple(

@@ -1,4 +1,4 @@
-"""Providers and prompts as a suite writes them: in several forms, some of which are files."""
+"""Providers and prompts in a suite: their several notations, some of which are files."""
 
 import difflib
 import itertools
@@ -25,18 +25,19 @@ from trioeval.documents.structure import Hook, object_hook
 from trioeval.documents.trust import CODE_PREFIXES
 from trioeval.grading import quote
 from trioeval.suite.model import Prompt, ProviderEntry
+from trioeval.suite.schema_types import tool_type_mistakes
 from trioeval.suite.sources.output_paths import code_mistakes
 from trioeval.suite.sources.prompts import read_prompts
 from trioeval.suite.sources.values import config_values
 from trioeval.templates import Templates
 from trioeval.text import json_text
 
-# The keys of promptfoo configurations that are known here and have no meaning, or not yet.
+# Keys of promptfoo configurations that are known and have no effect here, or are not supported yet.
 #
-# Keys that mean something and are not supported yet are refused: ignoring them would lie about the results.
+# Keys with an effect that is not supported yet are refused: ignoring them would falsify the results.
 
 
-WITHOUT_MEANING: Collection[str] = (
+IGNORED_KEYS: Collection[str] = (
     "$schema",
     "redteam",
     "sharing",
@@ -44,22 +45,22 @@ WITHOUT_MEANING: Collection[str] = (
     "tracing",
     "writeLatestResults",
 )
-"""At the top; taken, not looked at, and told of. So is every key there that begins with `x-`, untold."""
+"""Top-level keys that are accepted and ignored with a warning; those beginning with `x-` without one."""
 
-UNTOLD: Collection[str] = ("$schema",)
-"""Of those, what is not worth telling."""
+IGNORED_SILENTLY: Collection[str] = ("$schema",)
+"""Those of them that are ignored without a warning."""
 
 DEFINITIONS: Collection[str] = ("$defs", "assertionTemplates", "definitions")
-"""At the top; what stands there means something where a `$ref` leads to it, and nothing by itself."""
+"""Top-level keys whose contents have an effect only as targets of a `$ref`."""
 
-WITHOUT_MEANING_IN_OPTIONS: Collection[str] = (
+IGNORED_OPTIONS: Collection[str] = (
     "generateSuggestions",
     "interactiveProviders",
     "isRedteam",
     "silent",
     "suggestionsCount",
 )
-"""Taken, not looked at, and told of."""
+"""Options that are accepted and ignored with a warning."""
 
 NOT_YET_IN_LANES: Collection[str] = ("exclusiveGroup", "itpm", "otpm")
 
@@ -78,12 +79,12 @@ _PROVIDER_KEYS = {
     "transform",
     "env",
 }
-"""An object with one key is read as settings where it is one of these, and otherwise the key is the id."""
+"""An object with one of these as its only key is settings; with any other only key, that key is the id."""
 
 
 _TRANSFORMS = ("transform",)
 _SENT = {"multipart"}
-"""Keys of a config in which `file://` names what is sent as it is."""
+"""Keys of a config in which `file://` names a file that is sent unchanged."""
 
 
 def many(
@@ -93,16 +94,16 @@ def many(
     *,
     alone: type | tuple[type, ...] = str,
 ) -> tuple[T, ...]:
-    """Everything that the entries of a list stand for, each of which may be several things.
+    """Read the entries of a list, each of which may expand to several values.
 
     Args:
         value: The list, or one entry.
-        what: For messages.
-        read: From one entry to what it stands for.
-        alone: Types of an entry that may stand without a list.
+        what: The kind of entries, for messages.
+        read: Reads one entry.
+        alone: Types of an entry that need not be in a list.
 
     Raises:
-        MistakenError: Everything that is wrong with any of them.
+        MistakenError: All mistakes of all entries.
     """
     if isinstance(value, alone):
         return tuple(read(value))
@@ -112,28 +113,28 @@ def many(
 
 
 @attrs.define
-class _Again:
-    """Entries that were read before: what stands twice, word for word, is meant once."""
+class _SeenEntries:
+    """The entries read so far: a literal duplicate counts once."""
 
     what: str
     around: Around
     _seen: set[str] = attrs.field(init=False, factory=set)
 
     def is_known(self, entry: Any) -> bool:
-        """Whether an entry was here before; if so, a warning says that it is left out."""
+        """Return whether an entry was read before; if so, warn that it is ignored."""
         text = json_text(entry)
         if text not in self._seen:
             self._seen.add(text)
             return False
-        message = f"the {self.what} {quote(entry)} stands twice, and counts once"
+        message = f"duplicate {self.what} {quote(entry)}: it counts once"
         self.around.warn(Mistake(message, "give one of them a label to have both"))
         return True
 
 
 def prompts_hook(around: Around, filters: Iterable[str] = ()) -> Hook:
-    """For the list of prompts: texts, objects with the text as `raw`, and files of them."""
+    """Return the hook for the list of prompts: texts, objects with the text as `raw`, and files of them."""
     templates = templates_of(around, filters)
-    again = _Again("prompt", around)
+    again = _SeenEntries("prompt", around)
 
     def read(entry: Any) -> tuple[Prompt, ...]:
         if isinstance(entry, str) and not entry.strip():
@@ -148,7 +149,7 @@ def prompts_hook(around: Around, filters: Iterable[str] = ()) -> Hook:
         return tuple(_prompt_with_files(prompt, around) for prompt in prompts)
 
     def hook(value: Any, _wanted: Any) -> tuple[Prompt, ...]:
-        if isinstance(value, tuple):  # read already
+        if isinstance(value, tuple):  # already read
             return value
         if isinstance(value, dict):  # files with their labels
             value = [{"raw": path, "label": label} for path, label in value.items()]
@@ -170,19 +171,21 @@ def _prompt_with_files(prompt: Prompt, around: Around) -> Prompt:
     if not prompt.config:
         return prompt
     with below("config"):
-        return attrs.evolve(prompt, config=config_values(prompt.config, around))
+        config = config_values(prompt.config, around)
+        Mistakes(tool_type_mistakes(config)).raise_any()
+        return attrs.evolve(prompt, config=config)
 
 
 def templates_of(around: Around, filters: Iterable[str]) -> Templates:
-    """What tells whether texts of a suite are templates; for their syntax only."""
+    """Return an engine that checks texts of a suite for template syntax only."""
     enabled = not around.switch("DISABLE_TEMPLATING")
     return Templates(filters=dict.fromkeys(filters, str), enabled=enabled)
 
 
 def providers_hook(converter: cattrs.Converter, around: Around) -> Hook:
-    """For the list of providers; `file://list.yaml` is a file with more of them."""
+    """Return the hook for the list of providers; `file://list.yaml` is a file with more of them."""
     structure = converter.get_structure_hook(ProviderEntry)
-    again = _Again("provider", around)
+    again = _SeenEntries("provider", around)
 
     def read(entry: Any) -> tuple[ProviderEntry, ...]:
         if again.is_known(entry):
@@ -199,7 +202,7 @@ def providers_hook(converter: cattrs.Converter, around: Around) -> Hook:
 
 
 def provider_hook(converter: cattrs.Converter, around: Around) -> Hook:
-    """For one provider: an id, an object with one, or an object whose one key is the id.
+    """Return the hook for one provider: an id, an object with one, or an object whose only key is the id.
 
     Files that its config names are read.
     """
@@ -221,31 +224,33 @@ def provider_hook(converter: cattrs.Converter, around: Around) -> Hook:
         if not entry.id.strip():
             raise MistakenError(Mistake("the id of a provider must not be empty", at=at))
         if entry.id == "echo" and entry.config:
-            message = "the config of a provider echo is not looked at"
-            around.warn(Mistake(message, "echo answers with the prompt, whatever it says"))
+            message = "the config of a provider echo is ignored"
+            around.warn(Mistake(message, "echo returns the prompt, whatever its config"))
         with below(*inside, "config"):
-            return attrs.evolve(entry, config=_with_files(entry, around))
+            config = _with_files(entry, around)
+            Mistakes(tool_type_mistakes(config)).raise_any()
+            return attrs.evolve(entry, config=config)
 
     return hook
 
 
 def _with_files(entry: ProviderEntry, around: Around) -> Mapping[str, Any]:
-    """The config of a provider with what its files hold and its functions return."""
-    if entry.id.startswith("exec:"):  # gets it as it is written
+    """Return the config of a provider with its files read and its functions called."""
+    if entry.id.startswith("exec:"):  # receives it as it is written
         return entry.config
     read = config_values({k: part for k, part in entry.config.items() if k not in _SENT}, around)
     return {
         key: read.get(key, part)
         for key, part in entry.config.items()
-        if key in _SENT or key in read  # what only a run makes of it is left out
+        if key in _SENT or key in read  # parts that only a run can compute are left out
     }
 
 
 def provider_settings(value: Any) -> tuple[DocumentPath, Any]:
-    """The object form of a provider, and where its settings stand below the entry.
+    """Return the object form of a provider, and the path of its settings below the entry.
 
     Raises:
-        MistakenError: The id is given twice, or is the key of something else than an object.
+        MistakenError: The id is given twice, or is the key of a value that is not an object.
 
     Example:
         >>> provider_settings({"openai:gpt-4.1": {"label": "a"}})
@@ -269,14 +274,14 @@ def provider_settings(value: Any) -> tuple[DocumentPath, Any]:
             return (), value
 
 
-# Providers of a suite by what they are called: their labels, or else their ids.
+# Providers of a suite by name: their labels, or else their ids.
 
 
-_OWN = 'an object such as {"id": "openai:chat:gpt-4.1-mini"} is a provider of its own'
+_OWN = 'an object such as {"id": "openai:chat:gpt-4.1-mini"} defines a separate provider'
 
 
 def entries_of(providers: Any) -> Sequence[Any]:
-    """What stands under `providers`, as a list."""
+    """Return the value of `providers` as a list."""
     match providers:
         case list():
             return providers
@@ -287,7 +292,7 @@ def entries_of(providers: Any) -> Sequence[Any]:
 
 
 def places_of(name: str, providers: Sequence[Any]) -> list[int]:
-    """Where the providers stand that have a label, or else an id.
+    """Return the indices of the providers that have a label, or else an id.
 
     Example:
         >>> places_of("b", ["a", {"id": "b", "label": "c"}, {"id": "d", "label": "b"}])
@@ -302,7 +307,7 @@ def places_of(name: str, providers: Sequence[Any]) -> list[int]:
 
 
 def _readable(providers: Sequence[Any]) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """The providers that have settings, by their place; problems in others are reported elsewhere."""
+    """Yield the providers with settings and their indices; mistakes in others are reported elsewhere."""
     for place, entry in enumerate(providers):
         try:
             _, settings = provider_settings(entry)
@@ -314,32 +319,32 @@ def _readable(providers: Sequence[Any]) -> Iterator[tuple[int, Mapping[str, Any]
 
 @attrs.define
 class Roster:
-    """Finds providers that are named one by one, and keeps in mind which ones were."""
+    """Finds providers that are named one by one, and records which ones were."""
 
     entries: Sequence[ProviderEntry]
-    """All that there are."""
+    """All providers."""
     listed: int
-    """How many of them, from the first on, may be named; the others stand where they are used."""
+    """The number of them, from the first, that may be named; the others are defined where they are used."""
     written: Sequence[Any]
-    """Those that may be named, as they stand in the file."""
+    """The providers that may be named, as they are written in the file."""
     is_right: bool
-    """Whether the suite that they are of can be read; otherwise there are no entries."""
+    """True if their suite could be read; otherwise the entries are empty."""
     structure: Callable[[Any], ProviderEntry]
-    """Reads one that is written where it is used."""
+    """Reads a provider that is written where it is used."""
     _used: list[int] = attrs.field(init=False, factory=list)
 
     @property
     def used(self) -> tuple[ProviderEntry, ...]:
-        """Those that were named, in that order, each once."""
+        """The providers that were named, in that order, without duplicates."""
         return tuple(self.entries[place] for place in self._used)
 
     def place(self, value: Any) -> int:
-        """The place among those that are used of a provider: its label or id, or the whole of it.
+        """Return the index among the used providers of one named by label or id, or written as an object.
 
-        One that is there, but wrong, has any place.
+        A provider that exists but has mistakes gets any index.
 
         Raises:
-            MistakenError: There is none, or there are several.
+            MistakenError: No provider, or more than one, has that name.
         """
         match value:
             case str() if value.strip():
@@ -367,13 +372,13 @@ class Roster:
         if not self.is_right:
             said = (one.get("label") or one.get("id") for _, one in _readable(self.written))
             names = {name for name in said if isinstance(name, str)}
-        hint = f"{nearest(name, names)}; {_OWN}" if names else f"there are no providers; {_OWN}"
-        raise MistakenError(Mistake(f"there is no provider {quote(name)}", hint))
+        hint = f"{nearest(name, names)}; {_OWN}" if names else f"the suite has no providers; {_OWN}"
+        raise MistakenError(Mistake(f"unknown provider {quote(name)}", hint))
 
     def _whole(self, value: Any) -> int:
         try:
             wanted = self.structure(value)
-        except MistakenError:  # told with the others
+        except MistakenError:  # reported with the other mistakes
             return 0
         places = (place for place, entry in enumerate(self.entries) if entry == wanted)
         place = next(places, None)

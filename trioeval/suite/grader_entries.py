@@ -1,8 +1,8 @@
-"""Who judges and how, as a suite says it: for one assertion, or in the options of a test.
+"""Judges and their prompts in a suite: for one assertion, or in the options of a test.
 
-Who judges is one provider for everything, or one for each role: `{text: …, embedding: …}`. It is loaded like
-any provider, and its file is read. How is a prompt: a text, a list of messages, or several of these for
-types that ask more than one question.
+The judge is one provider for everything, or one for each role: `{text: …, embedding: …}`. It is loaded like
+any provider, and its file is read. The prompt is a text, a list of messages, or several of these for types
+that ask more than one question.
 """
 
 from collections.abc import Mapping
@@ -36,14 +36,14 @@ ROLES: tuple[Role, ...] = get_args(Role)
 
 Grader: TypeAlias = str | ProviderEntry
 Graders: TypeAlias = Grader | Mapping[Role, Grader]
-"""What a suite may say of who judges, once it is loaded."""
+"""The judge of a loaded suite: one, or one for each role."""
 
 _PROGRAMS = frozenset({".py", ".js", ".cjs", ".mjs", ".ts", ".cts", ".mts"})
 _FORMS = 'an id, an object with "id", or an object with one of these for each role'
 
 
 def grader_hook(converter: cattrs.Converter, around: Around) -> Hook:
-    """For who judges; a file is read."""
+    """Return the hook for a judge; a file is read."""
 
     def one(value: Any) -> Grader:
         if not isinstance(value, str | dict):
@@ -74,7 +74,7 @@ def grader_hook(converter: cattrs.Converter, around: Around) -> Hook:
 
 
 def grader_for(said: Any, role: Role) -> ProviderEntry | None:
-    """Who judges in a role, of what a suite says; None if it says nothing of that role.
+    """Return the judge for a role; None if none is given for it.
 
     Example:
         >>> said = {"text": "openai:gpt-4.1"}
@@ -93,7 +93,7 @@ def grader_for(said: Any, role: Role) -> ProviderEntry | None:
 
 
 def factuality_hook(converter: cattrs.Converter) -> Hook:
-    """For the scores of the categories of `factuality`; no others are known."""
+    """Return the hook for the scores of the categories of `factuality`; other names are refused."""
     structure = converter.get_structure_hook(Mapping[str, float])
 
     def hook(value: Any, _wanted: Any) -> Mapping[str, float] | None:
@@ -111,11 +111,11 @@ def factuality_hook(converter: cattrs.Converter) -> Hook:
 
 
 def rubric_prompt_hook(around: Around, templates: Templates | None) -> Hook:
-    """For how judges are asked; files are read as they are, because they are templates.
+    """Return the hook for the prompts of judges; files are read unchanged, because they are templates.
 
     Args:
-        around: What files are read against.
-        templates: Tell what is wrong with a prompt as a template; None to find that out later.
+        around: The context of the files.
+        templates: Checks the syntax of the prompts; None leaves that to the run.
     """
     reader = _PromptReader(around, templates)
 
@@ -134,7 +134,7 @@ class _PromptReader:
     templates: Templates | None
 
     def read(self, value: Any) -> Any:
-        """A prompt, or several of them, with what files hold."""
+        """Return a prompt, or several of them, with file references replaced by their contents."""
         match value:
             case str() if names_file(value):
                 return self._file_text(value)
@@ -166,7 +166,7 @@ class _PromptReader:
 
 
 def are_messages(value: Any) -> bool:
-    """Whether a value is a list of messages, which is one prompt.
+    """Return whether a value is a list of messages, which is one prompt.
 
     Example:
         >>> are_messages([{"role": "user", "content": "hi"}]), are_messages(["hi", "ho"])

@@ -1,4 +1,4 @@
-"""Shared limits as a suite writes them: where they are kept, and which of them a lane counts against."""
+"""Shared limits in a suite: where they are kept, and which of them the calls of a lane count against."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -14,46 +14,46 @@ from trioeval.documents.placing import read_placed, structured
 from trioeval.documents.structure import Hook, camel, object_hook
 from trioeval.errors import SuiteError
 from trioeval.grading import quote
-from trioeval.limits.denials import MOST_REQUIREMENTS
+from trioeval.limits.denials import MAX_REQUIREMENTS
 from trioeval.limits.json import from_json
 from trioeval.limits.limits_file import read_limits
-from trioeval.limits.model import Limit, LimitState, QuotaKey, Unit
+from trioeval.limits.model import Limit, LimitKey, LimitState, Unit
 from trioeval.suite.form import many
-from trioeval.suite.model import BatchSettings, LaneSettings, QuotaSettings, Suite
+from trioeval.suite.model import BatchSettings, LaneSettings, LimitsSettings, Suite
 
-# What is odd about the limits that a suite shares: nobody counts against one, or not what it is for.
+# Warnings about shared limits: no lane counts against one, or in the wrong unit.
 
 
-_Use: TypeAlias = tuple[DocumentPath, QuotaKey]
+_Use: TypeAlias = tuple[DocumentPath, LimitKey]
 
-_QUOTA_CHECKS_UNITS = get_args(Unit)
+_LIMIT_UNITS = get_args(Unit)
 _ONE_EACH = frozenset({"requests", "slots"})
 
 
-def quota_oddities(suite: Suite) -> Iterator[Mistake]:
-    """Warnings of limits of a whole suite, its tasks included.
+def limit_warnings(suite: Suite) -> Iterator[Mistake]:
+    """Yield warnings about the shared limits of a whole suite, its tasks included.
 
     Example:
         >>> from trioeval import parse_suite
         >>> limit = {"key": "m:rpm", "kind": "rolling", "capacity": 60, "windowSeconds": 60}
-        >>> suite = parse_suite({"providers": ["echo"], "quota": {"limits": [limit]}})
-        >>> [warning.message for warning in quota_oddities(suite)]
-        ['no lane counts against "m:rpm": it is without effect']
+        >>> suite = parse_suite({"providers": ["echo"], "limits": {"limits": [limit]}})
+        >>> [warning.message for warning in limit_warnings(suite)]
+        ['no lane counts against "m:rpm": it has no effect']
     """
-    settings = suite.quota
+    settings = suite.limits
     if settings is None:
         return
     uses = list(_uses(suite))
-    yield from _idle(settings, uses)
+    yield from _unused_limit_warnings(settings, uses)
     limits = known_limits(settings) or {}
     for at, use in uses:
-        if use.key in limits and (odd := _odd(use, limits[use.key])) is not None:
-            message, hint = odd
+        if use.key in limits and (warning := _unit_warning(use, limits[use.key])) is not None:
+            message, hint = warning
             yield Mistake(message, hint, at=at)
 
 
 def _uses(suite: Suite) -> Iterator[_Use]:
-    """What lanes count, and where that stands; each place once."""
+    """Yield the uses of limits by lanes, with their paths; each use once."""
     lanes: list[tuple[DocumentPath, LaneSettings | str | None]] = []
     lanes += [(("lanes", name), lane) for name, lane in suite.lanes.items()]
     lanes += [(("providers", place, "lane"), one.lane) for place, one in enumerate(suite.providers)]
@@ -64,50 +64,48 @@ def _uses(suite: Suite) -> Iterator[_Use]:
             if one not in suite.providers
         ]
     for at, lane in lanes:
-        for place, use in enumerate(lane.quota if isinstance(lane, LaneSettings) else ()):
-            yield (*at, "quota", place), use
+        for place, use in enumerate(lane.limits if isinstance(lane, LaneSettings) else ()):
+            yield (*at, "limits", place), use
 
 
-def _idle(settings: QuotaSettings, uses: list[_Use]) -> Iterator[Mistake]:
-    """Limits that no lane counts against; against those that others keep, or that a file has, others may."""
+def _unused_limit_warnings(settings: LimitsSettings, uses: list[_Use]) -> Iterator[Mistake]:
+    """Yield warnings about limits that no lane of the suite uses and that other processes cannot use."""
     used = {use.key for _, use in uses}
     if settings.backend == "memory" and settings.limits is not None:
         for place, limit in enumerate(settings.limits):
             if limit.key not in used:
-                message = f"no lane counts against {quote(limit.key)}: it is without effect"
-                hint = f"write quota: [{quote(limit.key)}] in a lane"
-                yield Mistake(message, hint, at=("quota", "limits", place))
+                message = f"no lane counts against {quote(limit.key)}: it has no effect"
+                hint = f"write limits: [{quote(limit.key)}] in a lane"
+                yield Mistake(message, hint, at=("limits", "limits", place))
     elif not used:
-        message = "no lane counts against a limit: nobody is asked, and no limit is made"
-        yield Mistake(message, "write quota, with keys of limits, in a lane", at=("quota",))
+        message = (
+            "no lane counts against a limit: the backend is never called, and no limit is created"
+        )
+        yield Mistake(message, "write limits, with keys of limits, in a lane", at=("limits",))
 
 
-def known_limits(settings: QuotaSettings) -> Mapping[str, Limit] | None:
-    """The limits that a suite gives, by their keys; None where their file has gone wrong meanwhile."""
+def known_limits(settings: LimitsSettings) -> Mapping[str, Limit] | None:
+    """Return the limits that a suite defines, by their keys; None if their file has become invalid."""
     limits = [*(settings.limits or ())]
     if settings.limits_file is not None:
         try:
             limits += (state.limit for state in read_limits(settings.limits_file))
-        except SuiteError:  # it was right a moment ago; the run that opens it says what is wrong
+        except SuiteError:  # it was valid a moment ago; the run that opens it reports the error
             return None
     return {limit.key: limit for limit in limits}
 
 
-def _odd(use: QuotaKey, limit: Limit) -> tuple[str, str] | None:
-    """What is odd about what is counted against a limit, and what would be right."""
+def _unit_warning(use: LimitKey, limit: Limit) -> tuple[str, str] | None:
+    """Return a warning and a hint about what is counted against a limit; None if it is consistent."""
     key, unit = quote(use.key), use.unit
     is_hold = limit.kind == "concurrency"
     if is_hold and unit not in _ONE_EACH:
-        message = f"{key} limits how many calls there are at once: each takes one, not its {unit}"
+        message = f"{key} limits concurrent calls: each takes 1 slot, not its {unit}"
         return message, _written(key, "slots")
-    if (
-        limit.unit in _QUOTA_CHECKS_UNITS
-        and unit != limit.unit
-        and not {unit, limit.unit} <= _ONE_EACH
-    ):
+    if limit.unit in _LIMIT_UNITS and unit != limit.unit and not {unit, limit.unit} <= _ONE_EACH:
         return f"counts {unit} against {key}, whose unit is {limit.unit}", _written(key, limit.unit)
     if not is_hold and unit == "slots":
-        message = f"{key} is a {limit.kind} limit: it has no slots, and each call takes 1 of it"
+        message = f"{key} is a {limit.kind} limit without slots: each call takes 1 unit"
         return message, f"{_written(key, 'requests')}, or tokens or cost_micro"
     return None
 
@@ -119,7 +117,7 @@ def _written(key: str, unit: str) -> str:
 T = TypeVar("T")
 
 MOST_IN_BATCH = 256
-"""Leases in one request."""
+"""The maximum number of leases in one request."""
 
 _UNITS: Mapping[str, Unit] = {
     ":rpm": "requests",
@@ -129,21 +127,21 @@ _UNITS: Mapping[str, Unit] = {
     ":concurrency": "slots",
     ":cost_micro": "cost_micro",
 }
-"""By what a key ends with."""
+"""Units by the ends of keys."""
 _SCHEMES: Mapping[str, tuple[str, ...]] = {
     "redis": ("redis", "rediss", "unix"),
     "http": ("http", "https"),
 }
-"""What urls begin with, by who keeps the limits."""
+"""Schemes of urls, by backend."""
 _BACKENDS = ("memory", *_SCHEMES)
-_ELSEWHERE = frozenset({"namespace", "unreachable", "patienceMs", "requestTimeoutMs", "batch"})
-"""What is only of limits that somebody else keeps."""
+_SHARED_ONLY = frozenset({"namespace", "unreachable", "patienceMs", "requestTimeoutMs", "batch"})
+"""Settings that only limits kept outside of the process have."""
 
 _ALL_UNITS = f"units are {', '.join(get_args(Unit))}"
 
 
 def unit_of(key: str) -> Unit | None:
-    """What of a call counts against a limit, told from the end of its key; None if that says nothing.
+    """Return the unit that the end of a key implies; None if it implies none.
 
     Example:
         >>> unit_of("global:llm:openai:gpt-4.1:tpm"), unit_of("tenant:7:llm:daily_tokens")
@@ -154,34 +152,34 @@ def unit_of(key: str) -> Unit | None:
     return next((unit for end, unit in _UNITS.items() if key.endswith(end)), None)
 
 
-def quota_keys_hook(converter: cattrs.Converter) -> Hook:
-    """For the limits of a lane: keys, or objects with a key and what counts."""
-    structure = object_hook(converter, QuotaKey)
+def limit_keys_hook(converter: cattrs.Converter) -> Hook:
+    """Return the hook for the limits of a lane: keys, or objects with a key and a unit."""
+    structure = object_hook(converter, LimitKey)
 
-    def read(value: Any) -> QuotaKey:
-        said = {"key": value} if isinstance(value, str) else value
-        if not isinstance(said, dict):
+    def read(value: Any) -> LimitKey:
+        settings = {"key": value} if isinstance(value, str) else value
+        if not isinstance(settings, dict):
             raise MistakenError(Mistake(f"must be a key or an object with one, got {kind(value)}"))
         at = () if isinstance(value, str) else ("key",)
-        key = said.get("key")
+        key = settings.get("key")
         unit = "requests"
         if isinstance(key, str):
             if not key.strip():
                 raise MistakenError(Mistake("a key must not be blank", at=at))
-            told = unit_of(key)
-            if told is None and said.get("unit") is None:
-                message = f"the end of {quote(key)} does not say what counts against it"
+            implied = unit_of(key)
+            if implied is None and settings.get("unit") is None:
+                message = f"the end of {quote(key)} does not imply a unit"
                 hint = f'write {{"key": {quote(key)}, "unit": "tokens"}}; {_ALL_UNITS}'
                 raise MistakenError(Mistake(message, hint, at=at))
-            unit = told or unit
-        if said.get("unit") is None:
-            said = {**said, "unit": unit}
-        found: QuotaKey = structure(said, QuotaKey)
+            unit = implied or unit
+        if settings.get("unit") is None:
+            settings = {**settings, "unit": unit}
+        found: LimitKey = structure(settings, LimitKey)
         return found
 
-    def hook(value: Any, _wanted: Any) -> tuple[QuotaKey, ...]:
+    def hook(value: Any, _wanted: Any) -> tuple[LimitKey, ...]:
         mistakes = Mistakes()
-        keys: tuple[QuotaKey, ...] = ()
+        keys: tuple[LimitKey, ...] = ()
         with mistakes.below():
             keys = many(value, " of keys", lambda entry: (read(entry),), alone=())
         mistakes += _mistakes_of_keys(value if isinstance(value, list) else ())
@@ -192,34 +190,34 @@ def quota_keys_hook(converter: cattrs.Converter) -> Hook:
 
 
 def _mistakes_of_keys(entries: Sequence[Any]) -> Iterator[Mistake]:
-    """What is wrong with keys of a lane taken together, also where some of them are wrong."""
+    """Yield the mistakes of the keys of a lane taken together, also if some of them are invalid."""
     names = [entry.get("key") if isinstance(entry, dict) else entry for entry in entries]
     seen: set[str] = set()
     for place, name in enumerate(names):
         if isinstance(name, str) and name in seen:
-            yield Mistake(f"{quote(name)} stands in the list already", at=(place,))
+            yield Mistake(f"duplicate key {quote(name)}", at=(place,))
         elif isinstance(name, str):
             seen.add(name)
-    if len(names) > MOST_REQUIREMENTS:
-        yield Mistake(f"must be at most {MOST_REQUIREMENTS} limits, got {len(names)}")
+    if len(names) > MAX_REQUIREMENTS:
+        yield Mistake(f"must be at most {MAX_REQUIREMENTS} limits, got {len(names)}")
 
 
-def quota_hook(converter: cattrs.Converter, around: Around) -> Hook:
-    """For where limits are kept; a file of them is read, to tell what is wrong with it."""
+def limits_hook(converter: cattrs.Converter, around: Around) -> Hook:
+    """Return the hook for the backend of limits; a file of limits is read to report its mistakes."""
     converter.register_structure_hook(BatchSettings, _batch_hook(converter))
     structure = object_hook(
         converter,
-        QuotaSettings,
+        LimitsSettings,
         hooks={
             "backend": lambda value, wanted: converter.structure(_folded(value), wanted),
-            "limits": lambda value, _wanted: _told(value, tuple[Limit, ...]),
+            "limits": lambda value, _wanted: _limits_from_json(value, tuple[Limit, ...]),
             "limits_file": lambda value, _wanted: _limits_file(value, around),
         },
     )
 
-    def hook(value: Any, wanted: Any) -> QuotaSettings:
+    def hook(value: Any, wanted: Any) -> LimitsSettings:
         mistakes = Mistakes()
-        settings: QuotaSettings | None = None
+        settings: LimitsSettings | None = None
         with mistakes.below():
             settings = structure(value, wanted)
         if isinstance(value, dict):
@@ -235,7 +233,7 @@ def quota_hook(converter: cattrs.Converter, around: Around) -> Hook:
 
 
 def _folded(value: Any) -> Any:
-    """A name of who keeps limits as it is known; anything else as it is."""
+    """Return a backend in its usual spelling; anything else unchanged."""
     folded = value.strip().casefold() if isinstance(value, str) else value
     return folded if folded in _BACKENDS else value
 
@@ -250,26 +248,26 @@ def _batch_hook(converter: cattrs.Converter) -> Hook:
     return object_hook(converter, BatchSettings, hooks={"size": size})
 
 
-def _mistakes(said: Mapping[str, Any]) -> Iterator[Mistake]:
-    """What is wrong with settings taken together, also where some of them are wrong by themselves."""
-    spelled = {camel(key): key for key, part in said.items() if part is not None}
+def _mistakes(settings: Mapping[str, Any]) -> Iterator[Mistake]:
+    """Yield the mistakes of settings taken together, also if some of them are invalid."""
+    spelled = {camel(key): key for key, part in settings.items() if part is not None}
     if "limits" in spelled and "limitsFile" in spelled:
-        message = "limits and limitsFile both say which limits there are"
+        message = "limits and limitsFile exclude each other"
         yield Mistake(message, "write one of them", at=(spelled["limitsFile"],), key=True)
-    backend = _folded(said[spelled["backend"]]) if "backend" in spelled else "memory"
+    backend = _folded(settings[spelled["backend"]]) if "backend" in spelled else "memory"
     if backend == "memory":
         if not {"limits", "limitsFile"} & spelled.keys():
-            yield Mistake("limits kept in memory have to be given", "write limits or limitsFile")
-        hint = "leave it out, or write backend: redis or http"
+            yield Mistake("limits in memory must be defined", "write limits or limitsFile")
+        hint = "remove it, or set backend to redis or http"
         if "url" in spelled:
-            yield Mistake("limits kept in memory have no url", hint, at=("url",), key=True)
-        for name in sorted(_ELSEWHERE & spelled.keys()):
-            message = f"is without effect: limits kept in memory have no {name}"
+            yield Mistake("limits in memory have no url", hint, at=("url",), key=True)
+        for name in sorted(_SHARED_ONLY & spelled.keys()):
+            message = f"has no effect: limits in memory have no {name}"
             yield Mistake(message, hint, at=(spelled[name],), key=True)
     elif isinstance(backend, str) and backend in _SCHEMES:
-        yield from _mistakes_of_url(backend, said.get("url"))
+        yield from _mistakes_of_url(backend, settings.get("url"))
         if backend == "http" and "namespace" in spelled:
-            message = "is without effect: only limits kept by redis have a namespace"
+            message = "has no effect: only limits in Redis have a namespace"
             yield Mistake(message, "leave it out", at=(spelled["namespace"],), key=True)
 
 
@@ -277,13 +275,15 @@ def _mistakes_of_url(backend: str, url: Any) -> Iterator[Mistake]:
     schemes = _SCHEMES[backend]
     known = " or ".join(f"{scheme}://" for scheme in schemes)
     if url is None:
-        yield Mistake(f"limits kept by {backend} need a url", f"write one that begins with {known}")
+        yield Mistake(
+            f"limits with the backend {backend} need a url", f"write one that begins with {known}"
+        )
     elif isinstance(url, str) and url.partition("://")[0].lower() not in schemes:
         yield Mistake(f"must begin with {known}", at=("url",))
 
 
-def _told(value: Any, wanted: type[T]) -> T:
-    """What limits are, with what is wrong with them as mistakes."""
+def _limits_from_json(value: Any, wanted: type[T]) -> T:
+    """Structure limits, with their problems as mistakes."""
     try:
         return from_json(value, wanted)
     except SuiteError as error:
@@ -295,9 +295,13 @@ def _told(value: Any, wanted: type[T]) -> T:
 
 
 def _limits_file(value: Any, around: Around) -> Path:
-    """A file of limits; what stands in it when the run begins counts, so it is read for its mistakes."""
+    """Return a file of limits. Its contents when the run begins count; it is read here for its mistakes."""
     if not isinstance(value, str) or not value.strip():
         raise MistakenError(Mistake(f"must be the name of a file, got {kind(value)}"))
     file = around.file(value)
-    structured(read_placed(file, read_json), file, lambda data: _told(data, tuple[LimitState, ...]))
+    structured(
+        read_placed(file, read_json),
+        file,
+        lambda data: _limits_from_json(data, tuple[LimitState, ...]),
+    )
     return file

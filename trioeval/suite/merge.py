@@ -1,7 +1,7 @@
-"""How tests inherit: from the suite's `defaultTest`, and from the settings of a scenario.
+"""Inheritance of tests: from the suite's `defaultTest`, and from the settings of a scenario.
 
-Variables, options and metadata are merged key by key, and what is further in wins; assertions are joined,
-those of further out first; everything else is taken from the innermost place that gives it.
+Variables, options and metadata are merged key by key, and inner values win; assertions are concatenated,
+outer ones first; everything else is taken from the innermost place that defines it.
 """
 
 import bisect
@@ -18,7 +18,7 @@ from trioeval.suite.model import Scenario, Suite, Test, TestOptions
 T = TypeVar("T")
 
 CONVERSATION = "conversationId"
-"""The metadata that tells conversations apart."""
+"""The metadata key that identifies a conversation."""
 
 _MERGED_OPTIONS = {"prefix", "suffix", "overrides"}
 _PLAIN_OPTIONS = [
@@ -27,10 +27,9 @@ _PLAIN_OPTIONS = [
 
 
 def merged(default: Test | None, test: Test) -> Test:
-    """A test with what the suite's `default_test` adds: the test wins, its assertions come last.
+    """Return a test merged with the suite's `default_test`: the test wins, its assertions come last.
 
-    Its description and what it gives in place of a reply are its own. Assertions of its type of task come
-    first.
+    Description and `provider_output` are never inherited. Assertions of its type of task come first.
 
     Example:
         >>> default = Test(vars={"a": "1"}, threshold=0.5, description="default")
@@ -41,7 +40,7 @@ def merged(default: Test | None, test: Test) -> Test:
     if default is None:
         return _judged_as_its_type(test)
     found = _laid_over(default, test)
-    # Whether it wants them is for the test to say, and for its scenario; not for the default itself.
+    # `disableDefaultAsserts` is read from the test and its scenario, not from the default test itself.
     wanted = not test.options.disable_default_asserts
     return _judged_as_its_type(
         attrs.evolve(
@@ -54,7 +53,7 @@ def merged(default: Test | None, test: Test) -> Test:
 
 
 def _judged_as_its_type(test: Test) -> Test:
-    """The test with the assertions of its type of task in front, except those it has, or negates, itself."""
+    """Return the test with the assertions of its type of task first, except types it uses itself."""
     if test.extra is None:
         return test
     own = {split_type(one.type)[0] for one in test.assertions}
@@ -65,17 +64,17 @@ def _judged_as_its_type(test: Test) -> Test:
 def scenario_test(
     scenario: Scenario, config: int, test: int, default: Test | None, number: int
 ) -> Test:
-    """One test of a scenario in one of its settings, over the suite's default test.
+    """Return one test of a scenario in one of its settings, merged with the suite's default test.
 
-    The assertions of the default test are not among its own: `merged` adds them, as to any test.
+    The assertions of the default test are left out: `merged` adds them, as to any test.
 
     Args:
         scenario: The scenario.
-        config: Which of its settings.
-        test: Which of its tests.
+        config: The index of the setting.
+        test: The index of the test.
         default: The suite's default test.
-        number: Settings before this one, over all scenarios; names the conversation of its tests where
-            nothing else does.
+        number: The number of settings before this one, over all scenarios; the default conversation id of
+            its tests contains it.
     """
     found = _laid_over(scenario.config[config], scenario.tests[test])
     if default is not None:
@@ -120,7 +119,7 @@ def _options_over(under: TestOptions, over: TestOptions) -> TestOptions:
 
 
 def inner(one: T | None, other: T | None) -> T | None:
-    """What the inner of two places gives, or else the outer one."""
+    """Return the inner of two values if it is set, otherwise the outer one."""
     return other if one is None else one
 
 
@@ -130,9 +129,9 @@ class ScenarioTests(LazySequence[Test]):
 
     suite: Suite
     _ends: tuple[int, ...] = attrs.field(init=False, repr=False)
-    """For each scenario, the place behind its last test."""
+    """For each scenario, the index after its last test."""
     _settings: tuple[int, ...] = attrs.field(init=False, repr=False)
-    """For each scenario, the settings of those before it."""
+    """For each scenario, the number of settings before it."""
 
     @_ends.default
     def _counted(self) -> tuple[int, ...]:
@@ -150,18 +149,18 @@ class ScenarioTests(LazySequence[Test]):
         return self._ends[-1] if self._ends else 0
 
     def entry(self, index: int) -> Test:
-        """One test."""
+        """Return one test."""
         place, config, test = self.origin(index)
         number = self._settings[place] + config
         return scenario_test(self._all[place], config, test, self.suite.default_test, number)
 
     def origin(self, index: int) -> tuple[int, int, int]:
-        """Which scenario, which of its settings and which of its tests one of them is."""
+        """Return the indices of a test's scenario, setting and test in that."""
         place = bisect.bisect_right(self._ends, index)
         first = self._ends[place - 1] if place else 0
         return place, *divmod(index - first, len(self._all[place].tests))
 
     def first(self, scenario: int, config: int) -> int:
-        """The place of the first test of a scenario in one of its settings."""
+        """Return the index of the first test of a scenario in one of its settings."""
         begin = self._ends[scenario - 1] if scenario else 0
         return begin + config * len(self._all[scenario].tests)

@@ -1,9 +1,10 @@
-"""What a suite file means, as frozen data.
+"""The suite as frozen data.
 
-Field names are the keys of the file in snake_case. These classes can be made directly in Python as well;
-a suite that was loaded from a file and one that was built by hand are the same thing.
+Field names are the keys of the file in snake_case. These classes can be created directly in Python as well; a
+suite loaded from a file and an equal one built by hand are interchangeable.
 """
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Protocol, TypeAlias
@@ -33,48 +34,50 @@ from trioeval.documents.structure import (
 from trioeval.documents.trust import TRUSTED, Trust
 from trioeval.errors import Problem
 from trioeval.grading import KINDS, Assertion, Kinds
-from trioeval.limits.model import Limit, QuotaKey
+from trioeval.limits.model import Limit, LimitKey
 from trioeval.suite.dependencies import FailedDependency
 from trioeval.text import KEY
 
 
 @attrs.frozen(kw_only=True)
 class BatchSettings:
-    """How requests to whoever keeps the limits are put together."""
+    """The batching of requests to the backend of the shared limits."""
 
     size: Count = 128
-    """Most leases in one request, 1 to 256."""
+    """The maximum number of leases in one request, 1 to 256."""
     flush_ms: Milliseconds = 2
-    """How long one waits for others, ≥ 1."""
+    """Milliseconds that a request waits for others, ≥ 1."""
 
 
 @attrs.frozen(kw_only=True)
-class QuotaSettings:
-    """Where the shared limits are kept."""
+class LimitsSettings:
+    """The backend of the shared limits."""
 
     backend: Literal["memory", "redis", "http"] = "memory"
     url: str | None = attrs.field(default=None, repr=False)
-    """Of Redis, or of `trioeval quota serve`; needed by both."""
+    """The address of Redis, or of `trioeval limits serve`; required by both."""
     namespace: str = "trioeval"
-    """What keys in Redis begin with."""
+    """The prefix of keys in Redis."""
     limits: tuple[Limit, ...] | None = None
-    """In memory, those that there are; elsewhere those that are made where they are not there yet."""
+    """In memory, all limits; in other backends, limits that are created if they do not exist."""
     limits_file: Annotated[Path, Form(TEXT)] | None = None
-    """A file of them, in place of `limits`; absolute."""
+    """A file of limits, in place of `limits`; absolute."""
     unreachable: Literal["closed", "open"] = "closed"
-    """What becomes of calls when nobody can be asked for longer than the patience: they fail, or are made."""
+    """How calls end if the backend is unreachable for longer than the patience: they fail, or proceed."""
     patience_ms: Milliseconds = 30_000
-    """How long calls wait for whoever keeps the limits to answer again, in milliseconds, ≥ 1."""
+    """Milliseconds that calls wait for an unreachable backend, ≥ 1."""
     request_timeout_ms: Milliseconds = 2000
-    """Milliseconds that one request may take, ≥ 1."""
+    """The maximum duration of one request in milliseconds, ≥ 1."""
     batch: BatchSettings | None = None
     """None sends each request alone."""
     max_output_tokens: Count = 2048
-    """What a reply is taken to have at most where nothing bounds it, in tokens, ≥ 1."""
+    """The estimated number of tokens of a reply without a bound, ≥ 1."""
     workers: Count = 1
-    """Questions under way at once on each lane of a task that does not say how many, ≥ 1."""
+    """Concurrent questions on each lane of a task that does not set this itself, ≥ 1."""
 
 
+ROW_NUMBER = re.compile(r"Row #\d+")
+"""The description that tests of files get if they have none, as in promptfoo. It identifies no test."""
 _VARIABLES = Form({"type": ["object", "string", "array", "null"]})
 
 
@@ -83,94 +86,94 @@ class RowsOfTask:
     """Tests that are the rows of an earlier task: `{"fromTask": "problems", "vars": {…}}`."""
 
     task: SomeText = attrs.field(metadata={KEY: "fromTask"})
-    """The id of a task that comes first."""
+    """The id of an earlier task."""
     vars: SomeTexts | None = None
-    """The variables of the tests, each with the column that it is, or with a template over the row; None
-    gives each column under its name."""
+    """The variables of the tests, each with its column or with a template over the row; None makes each
+    column a variable of the same name."""
     assertions: tuple[Assertion, ...] = attrs.field(default=(), metadata={KEY: "assert"})
-    """What is expected of each reply; their texts may name the variables."""
+    """The assertions of each test; their texts may refer to the variables."""
     question: Mapping[str, str] = attrs.field(factory=dict, metadata=NOT_IN_FILES)
-    """Of a task of questions: the columns that are `question`, `answers`, `correctAnswers` and `id`."""
+    """For a task of questions: the columns of `question`, `answers`, `correctAnswers` and `id`."""
     limit: Count | None = None
-    """Only the first so many rows, ≥ 1."""
+    """The number of rows used, from the first, ≥ 1; None uses all."""
 
 
 @attrs.frozen(kw_only=True)
 class LaneSettings:
-    """How hard one provider key may be used."""
+    """The limits of the calls to one provider key."""
 
     key: str | None = None
-    """The rate-limit scope, where it is another than the provider's; equal keys share a lane."""
+    """The rate-limit scope, if it is not the provider's; equal keys share a lane."""
     max_concurrency: Count | None = None
     """Calls in flight at once, ≥ 1; None takes the suite's `max_concurrency`."""
     rpm: Positive | None = None
-    """Requests per minute, > 0; None does not limit them."""
+    """Requests per minute, > 0; None is unlimited."""
     burst: Count = 1
-    """Requests that may start together before the pace of `rpm` holds, ≥ 1."""
+    """Requests that may start at once before the rate of `rpm` applies, ≥ 1."""
     tpm: Positive | None = None
-    """Tokens per minute, > 0; None does not limit them."""
+    """Tokens per minute, > 0; None is unlimited."""
     delay: NotNegative | None = None
-    """Least gap between two starts in milliseconds, ≥ 0; None takes the suite's `delay`."""
+    """The minimum gap between two starts in milliseconds, ≥ 0; None takes the suite's `delay`."""
     adaptive: Literal["aimd", "latency", "off"] = "aimd"
-    """What the calls in flight follow: refusals, latency as well, or nothing."""
+    """The signal that adapts the number of calls in flight: refusals, latency as well, or none."""
     retries: Number = 3
-    """How often a call that failed by mishap is made again, ≥ 0."""
+    """The maximum number of retries after transient failures, ≥ 0."""
     max_retries: Number | None = None
-    """How often a call is made again for whatever reason, ≥ 0; None leaves refusals to the patience."""
+    """The maximum number of retries for any reason, ≥ 0; None bounds refusals by the patience only."""
     retry_delay: NotNegative = 2
-    """Most seconds before a call that failed by mishap is made again for the first time, ≥ 0; each further
-    time it is twice that, and chance chooses."""
+    """The maximum delay in seconds before the first retry after a transient failure, ≥ 0; it doubles with
+    each further retry, and the delay is random below it."""
     lane_patience: Positive = 300
-    """Seconds of trouble without one success after which the lane is closed, > 0."""
+    """Seconds of failures without one success after which the lane is closed, > 0."""
     overload_statuses: tuple[ErrorStatus, ...] = ()
-    """HTTP statuses that mean "too many calls" here, besides 429 and 529; ≥ 400."""
+    """HTTP statuses, besides 429 and 529, that mean "too many calls"; ≥ 400."""
     breaker_threshold: Count = 3
-    """Refusals for good in a row after which the lane is closed, ≥ 1."""
-    quota: tuple[QuotaKey, ...] = ()
-    """Limits of the suite's `quota` that its calls count against as well."""
+    """Consecutive permanent refusals after which the lane is closed, ≥ 1."""
+    limits: tuple[LimitKey, ...] = ()
+    """Limits of the suite's `limits` that its calls count against as well."""
 
 
 @attrs.frozen(kw_only=True)
 class BudgetSettings:
-    """The most that a run may use."""
+    """The maximum consumption of a run."""
 
     requests: Number | None = None
-    """Requests, retries among them, ≥ 0; None does not bound them."""
+    """Requests, retries included, ≥ 0; None is unlimited."""
     tokens: Number | None = None
-    """Tokens of prompts and replies, ≥ 0; None does not bound them."""
+    """Tokens of prompts and replies, ≥ 0; None is unlimited."""
     usd: NotNegative | None = None
-    """US dollars, ≥ 0; None does not bound them. Every provider then needs a known price or `maxCost`."""
+    """US dollars, ≥ 0; None is unlimited. Every provider then needs a known price or `maxCost`."""
 
 
 @attrs.frozen(kw_only=True)
 class ProviderEntry:
-    """One provider as a suite names it."""
+    """One provider of a suite."""
 
     id: NamedText
-    """`echo`, `openai:chat:gpt-4.1-mini`, `replay:file.jsonl`, or a name the caller passes a callable for."""
+    """`echo`, `openai:chat:gpt-4.1-mini`, `replay:file.jsonl`, or the name of a callable of the caller."""
     label: str | None = None
     config: Mapping[str, Any] = attrs.field(factory=dict, repr=False)
     lane: LaneSettings | str | None = None
     """Settings of the provider's lane, or the name of an entry in the suite's `lanes`."""
     prompts: tuple[str, ...] | None = None
-    """Labels or ids of the prompts it gets, beginnings of them with `*`, or groups; None is all of them."""
+    """Labels or ids of its prompts, prefixes of them with `*`, or groups; None is all prompts."""
     delay: NotNegative | None = None
-    """Short for the `delay` of its lane, where the lane gives none."""
+    """The `delay` of its lane, if the lane sets none."""
     transform: str | None = None
-    """What becomes of its outputs before a test sees them, where the test has no transform of its own."""
+    """The transform of its outputs before a test sees them, if the test has no transform itself."""
     env: Scalars = attrs.field(factory=dict, repr=False)
-    """Environment variables of this provider alone, over those of the suite."""
+    """Environment variables of this provider only; they override those of the suite."""
 
 
 @attrs.frozen(kw_only=True)
 class PromptFunction:
-    """A program of the user's that makes the text of a prompt when a row runs."""
+    """A program of the user that creates the text of a prompt when a row runs."""
 
     kind: Literal["python", "exec"]
     target: str
     """The absolute path of a Python file, or a command."""
     function: str | None = None
-    """The function of the file; None for a program that gets JSON as its argument and prints the prompt."""
+    """The function in the file; None for a program that gets JSON as its argument and prints the prompt."""
 
 
 @attrs.frozen(kw_only=True)
@@ -179,15 +182,15 @@ class Prompt:
 
     raw: NamedText
     label: str
-    """What tables and files call it; the raw text where nothing else is given."""
+    """Its name in tables and files; by default the raw text."""
     id: str = attrs.field(metadata=NOT_IN_FILES)
-    """Digest of label, else given id, else raw text: it stays the same from run to run."""
+    """The digest of the label, else of the given id, else of the raw text: the same in every run."""
     given_id: str | None = attrs.field(default=None, metadata={KEY: "id"})
-    """The id that the file gives, by which a provider's `prompts` may name it."""
+    """The id in the file, by which a provider's `prompts` may refer to it."""
     config: Mapping[str, Any] = attrs.field(factory=dict)
-    """Keys of the provider's config that are different for this prompt."""
+    """Keys of the provider's config that are overridden for this prompt."""
     function: PromptFunction | None = attrs.field(default=None, metadata=NOT_IN_FILES)
-    """What makes the text, in place of `raw`, which then is only shown."""
+    """Creates the text in place of `raw`, which then is only shown."""
     entry: int | None = attrs.field(default=None, eq=False, repr=False, metadata=NOT_IN_FILES)
     """The index of its entry in the list of prompts; None if there is no list."""
     find_origin: Callable[[], str] | None = attrs.field(
@@ -198,38 +201,38 @@ class Prompt:
 
 @attrs.frozen(kw_only=True)
 class TestOptions:
-    """Switches of one test."""
+    """Options of one test."""
 
-    __test__ = False  # not a test class, whatever pytest makes of the name
+    __test__ = False  # not a test class for pytest
 
     run_serially: bool | None = None
-    """Run alone, before everything that may run side by side. None is as `default_test` says, else false."""
+    """Run alone, before all parallel rows. None takes the value of `default_test`, else false."""
     repeat: Count | None = None
-    """Replaces the suite's `repeat` for this test, ≥ 1."""
+    """The number of repetitions, in place of the suite's `repeat`, ≥ 1."""
     prefix: str | None = None
     """Text before the prompt."""
     suffix: str | None = None
-    """Text behind the prompt."""
+    """Text after the prompt."""
     transform: str | None = attrs.field(default=None, metadata={ALSO: "postprocess"})
-    """What becomes of the output before it is judged, in place of the provider's `transform`."""
+    """The transform of the output before it is graded, in place of the provider's `transform`."""
     transform_vars: str | None = None
-    """What adds to the variables, or changes them, before they are expanded; applied at load."""
+    """Code that adds or changes variables before they are expanded; runs when the suite is loaded."""
     store_output_as: str | None = None
-    """The register that gets the output, a variable of later steps."""
+    """The register that stores the output, a variable of later steps."""
     disable_var_expansion: bool | None = None
-    """Take lists of texts as they are, not as alternatives."""
+    """Use lists of texts as values instead of expanding them to one row for each text."""
     disable_conversation_var: bool | None = None
-    """Give no `_conversation` to the prompt."""
+    """Do not add `_conversation` to the variables of the prompt."""
     disable_default_asserts: bool | None = None
     """Leave out the assertions of `default_test`."""
     provider: Any = None
-    """Who judges, for assertions that ask a model."""
+    """The judge, for assertions that call a model."""
     rubric_prompt: Any = None
-    """How it is asked."""
+    """The prompt of the judge."""
     factuality: Mapping[str, float] | None = None
     """Scores of the categories of `factuality`."""
     overrides: Mapping[str, Any] = attrs.field(factory=dict, metadata=BESIDE_OTHERS)
-    """All other keys: those of the provider's config that are different for this test."""
+    """All other keys: keys of the provider's config that are overridden for this test."""
 
 
 class ExtraKeys(Protocol):
@@ -240,53 +243,56 @@ class ExtraKeys(Protocol):
 
     @property
     def assertions(self) -> Sequence[Assertion]:
-        """Assertions that every such test begins with, unless it has some of the same type itself."""
+        """Assertions that every such test begins with, except types it uses itself."""
         return ()
 
     def identity(self) -> Sequence[Any]:
-        """The keys that decide how its rows end, as JSON data."""
+        """Return the keys that influence how its rows end, as JSON data."""
         return ()
 
 
 @attrs.frozen(kw_only=True)
 class Test:
-    """One set of variables and what is expected of the replies to it."""
+    """One set of variables and the expectations on the replies to it."""
 
     __test__ = False
 
     description: Words | None = None
     vars: Annotated[Mapping[str, Any], _VARIABLES] = attrs.field(factory=dict)
     provider: ProviderEntry | None = None
-    """Answers in place of the provider of each column."""
+    """Replies in place of the provider of each column."""
     providers: tuple[str, ...] | None = None
     """Labels or ids of the providers that get the test, as in `ProviderEntry.prompts`; None is all."""
     prompts: tuple[str, ...] | None = None
-    """Labels or ids of the prompts that get it; None is all of them."""
+    """Labels or ids of the prompts that get the test; None is all."""
     provider_output: Any = None
-    """Stands for what a provider would answer; nobody is asked then. An empty text is an answer too."""
+    """Used in place of a reply; no provider is called. An empty text counts as a reply."""
     assertions: tuple[Assertion, ...] = attrs.field(default=(), metadata={KEY: "assert"})
     """The key `assert` of the file."""
     threshold: float | None = None
-    """Least weighted score to pass; replaces "no assertion failed"."""
+    """The minimum weighted score to pass; replaces "no assertion failed"."""
     assert_scoring_function: str | None = None
-    """What makes a verdict of those of the assertions, in place of their mean: `file://x.py:name`."""
+    """Combines the verdicts of the assertions, in place of their mean: `file://x.py:name`."""
     metadata: Mapping[str, Any] = attrs.field(factory=dict)
     options: TestOptions = TestOptions()
     judge: ProviderEntry | None = attrs.field(default=None, metadata=NOT_IN_FILES)
-    """Of the default test: who judges where nothing else says so, which is its `provider` if that is a mere
-    id. It answers for nobody then."""
+    """Of the default test: the judge where none is set elsewhere. This is its `provider` if it is only an id;
+    that provider then replies to no test."""
     is_data: bool = attrs.field(default=False, metadata=NOT_IN_FILES)
-    """Whether its variables are data as they stand, which name no file and are no templates: they come from
-    the rows of another task, and models write anything."""
+    """True if its variables are data that name no files and are no templates: they come from the rows of
+    another task, and the outputs of models are not trusted."""
     extra: ExtraKeys | None = attrs.field(default=None, metadata=BESIDE_OTHERS)
-    """What its type of task adds."""
+    """The keys that its type of task adds."""
     fault: str | None = attrs.field(default=None, metadata=NOT_IN_FILES)
-    """Why it cannot be run: a line of a large file that turned out to be wrong. Its rows are errors."""
+    """The reason why it cannot run: a line of a large file that is invalid. Its rows are errors."""
 
     @property
     def known_as(self) -> str | None:
-        """What tells it from others with the same variables: the name of its case, or its description."""
-        return self.description if self.extra is None else self.extra.name
+        """The text that distinguishes tests with equal variables: the name of the case or the description."""
+        if self.extra is not None:
+            return self.extra.name
+        is_number = self.description is not None and ROW_NUMBER.fullmatch(self.description)
+        return None if is_number else self.description
 
 
 @attrs.frozen(kw_only=True)
@@ -301,70 +307,70 @@ class Scenario:
 
 @attrs.frozen(kw_only=True)
 class DerivedMetric:
-    """A number that is made of the metrics of a column when all of its rows are there."""
+    """A number computed from the metrics of a column when all of its rows are complete."""
 
     name: str
-    """What it is called; later ones may use it."""
+    """Its name; later metrics may use it."""
     value: str
     """Arithmetic on the sums of metrics and `__count`, the rows of the column; or `file://x.py:name`."""
 
 
 MOST_ROWS = 1_000_000
-"""The most rows of a run, where nothing says how many."""
+"""The default of the maximum number of rows of a run."""
 
 WIDTH = 4
-"""Calls in flight on a lane, where nothing says how many."""
+"""The default of the max concurrency of a lane."""
 
 
 @attrs.frozen(kw_only=True)
 class EvaluateOptions:
-    """How a suite is run."""
+    """Options of a run."""
 
     max_concurrency: Count | None = None
-    """Width of every lane that names none of its own, ≥ 1; None is 4."""
+    """The max concurrency of every lane that sets none itself, ≥ 1; None is 4."""
     max_total_concurrency: Count | None = None
-    """Calls in flight on all lanes together, ≥ 1; None does not limit them."""
+    """Calls in flight on all lanes together, ≥ 1; None is unlimited."""
     assertions_max_concurrency: Count | None = None
-    """Assertions of one row that ask models, run code or call servers at once, ≥ 1; None is 3."""
+    """Concurrent assertions of one row that call models, code or servers, ≥ 1; None is 3."""
     max_live_jobs: Count | None = None
-    """Rows or cells of one lane that may be begun and not over, ≥ 1, but for those in a back-off; None is
-    256 and the widths of all lanes."""
+    """Rows or cells of one lane that may be started and not finished, except those in a back-off, ≥ 1; None
+    is 256 plus the max concurrency of all lanes."""
     timeout_ms: NotNegative | None = None
-    """Working time of one row in milliseconds; None and 0 do not limit it."""
+    """The maximum working time of one row in milliseconds; None and 0 are unlimited."""
     max_eval_time_ms: NotNegative | None = None
-    """Time of the whole run in milliseconds; None and 0 do not limit it."""
+    """The maximum time of the whole run in milliseconds; None and 0 are unlimited."""
     repeat: Count = 1
-    """How often each test is asked, ≥ 1."""
+    """The number of repetitions of each test, ≥ 1."""
     cluster: str | None = None
-    """A key of the metadata of tests, or a variable: tests with the same value are no independent
-    observations when intervals are made; None looks at the key `cluster` of metadata."""
+    """A key of the metadata of tests, or a variable: tests with equal values are dependent observations for
+    confidence intervals; None is the key `cluster` of metadata."""
     max_rows: Number = MOST_ROWS
-    """The most rows that a run may have, ≥ 0; a larger run is refused before it begins. 0 bounds nothing."""
+    """The maximum number of rows of a run, ≥ 0; a larger run is refused before it begins. 0 is unlimited."""
     delay: NotNegative = 0
-    """Least gap between two starts on a lane in milliseconds, ≥ 0."""
+    """The minimum gap between two starts on a lane in milliseconds, ≥ 0."""
     salvage_rounds: Number = 0
-    """How often rows that failed by mishap are run once more at the end, ≥ 0."""
+    """The number of final retry rounds for rows with transient failures, ≥ 0."""
     budget: BudgetSettings | None = None
-    """The most that the run may use; None does not bound it."""
+    """The maximum consumption of the run; None is unlimited."""
     serialize: Literal["all", "conversation", "register", "auto"] = "all"
-    """What runs in order where conversations or registers make steps depend on each other: everything, or
-    only the steps of one conversation, only those that share a register, or only what really depends."""
+    """The steps that run in order if conversations or registers make steps depend on each other: all steps,
+    only those of one conversation, only those that share a register, or only those that really depend."""
     register_scope: Literal["suite", "column"] = "suite"
-    """Whether all columns share registers, or each has its own."""
+    """The scope of registers: shared by all columns, or separate for each."""
     strict_variables: bool = False
-    """Whether it is an error to use a variable that is not defined, which otherwise prints nothing."""
+    """Undefined variables are errors; otherwise they print nothing."""
     filter_range: str | None = None
     """`a:b`: the tests from a up to, but without, b; from 0."""
     cache: bool = True
-    """Whether replies may come from the cache."""
+    """Use the cache of replies."""
     show_progress_bar: bool = True
     grading: Literal["strict", "lenient"] = "strict"
-    """How replies of judges are read: what cannot be read is an error, or else guessed as promptfoo does."""
+    """How replies of judges are read: an unreadable one is an error, or interpreted as promptfoo does."""
 
 
 @attrs.frozen(kw_only=True)
 class CommandLineOptions:
-    """What the command line says where its flags do not; flags win, and these win over `EvaluateOptions`."""
+    """Defaults of command-line flags; flags override them, and they override `EvaluateOptions`."""
 
     max_concurrency: Count | None = None
     repeat: Count | None = None
@@ -390,7 +396,7 @@ class CommandLineOptions:
     filter_sample_seed: int | None = None
     filter_targets: str | None = None
     generate_suggestions: bool | None = None
-    """Without meaning, as are `no_share` and `share`; `true` is told where it would be missed."""
+    """No effect, as `no_share` and `share`; `true` causes a warning if the feature would be missed."""
     grader: str | None = None
     no_share: bool | None = None
     output: Texts = ()
@@ -409,23 +415,23 @@ class CommandLineOptions:
 
 @attrs.frozen(kw_only=True)
 class RunLimits:
-    """What holds for all tasks of type `agent` of a suite: the key `agents` of the file."""
+    """Limits for all tasks of type `agent` of a suite together: the key `agents` of the file."""
 
     max_concurrent_runs: Number | None = None
-    """Attempts of programs that run at once, over all tasks; 0 does not bound them; None takes the
-    `maxConcurrency` of `evaluateOptions`."""
+    """Concurrent attempts of programs, over all tasks; 0 is unlimited; None takes the `maxConcurrency` of
+    `evaluateOptions`."""
     max_concurrent_root_tasks: Number = 0
-    """Cases that are under way at once, over all programs that share the database of runs, each in its turn;
-    0 does not bound them."""
+    """Concurrent cases, over all programs that share the database of runs, in order of arrival; 0 is
+    unlimited."""
     bus_rotate_bytes: Count | None = None
-    """Size at which a file of a message bus is closed and the next one begun; None never does."""
+    """The size at which a file of a message bus is closed and the next one is opened; None never does."""
     bus_keep_segments: Count | None = None
-    """Files of a bus that are kept, the newest; None keeps all."""
+    """The number of files of a bus that are retained, the newest; None retains all."""
 
 
 TaskType: TypeAlias = Literal["prompt_eval", "question_eval", "columns", "agent"]
 CodeDigests: TypeAlias = Callable[[str], str | None]
-"""Gives the digest of the file of code that a text of a suite names; None if it names none."""
+"""Returns the digest of the file of code that a text of a suite names; None if it names none."""
 
 
 @attrs.frozen(kw_only=True)
@@ -433,11 +439,11 @@ class ColumnsOfTask:
     """Columns that a dataset takes from the rows of an earlier task."""
 
     task: str
-    """The id of a task that comes first."""
+    """The id of an earlier task."""
     place: int
-    """The place of the entry that names them in the key `columns` of the task."""
+    """The index of the entry that names them in the key `columns` of the task."""
     columns: Mapping[str, str]
-    """The columns of the dataset, each with what it is called in the rows."""
+    """The columns of the dataset, each with its name in the rows."""
 
 
 class TaskSettings(Protocol):
@@ -448,20 +454,20 @@ class TaskSettings(Protocol):
 
     @property
     def row_tokens(self) -> int | None:
-        """Most tokens of one row, over all of its calls; None does not bound them."""
+        """The maximum number of tokens of one row, over all of its calls; None is unlimited."""
         return None
 
-    def rows_at_once(self, quota: QuotaSettings | None) -> int:
-        """Rows under way at once on each lane without a width of its own; 0 leaves that to the lane.
+    def rows_at_once(self, limits: LimitsSettings | None) -> int:
+        """Return the concurrent rows on each lane without a max concurrency; 0 leaves that to the lane.
 
         Args:
-            quota: The key `quota` of the suite.
+            limits: The key `limits` of the suite.
         """
-        del quota
+        del limits
         return 0
 
     def identity(self, sources: CodeDigests | None) -> Sequence[Any]:
-        """The settings that decide how rows end, as JSON data.
+        """Return the settings that influence how rows end, as JSON data.
 
         Args:
             sources: Digests of code; None leaves them out.
@@ -470,15 +476,15 @@ class TaskSettings(Protocol):
         return ()
 
     def code(self) -> Iterable[str]:
-        """The texts among the settings that name code."""
+        """Return the texts among the settings that name code."""
         return ()
 
     def files(self) -> Iterable[Path]:
-        """The files that are read only when the task runs, and decide which rows there are."""
+        """Return the files that are read only when the task runs, and determine its rows."""
         return ()
 
     def sources(self) -> Iterable[ColumnsOfTask]:
-        """The columns that are taken from the rows of earlier tasks."""
+        """Return the columns that are taken from the rows of earlier tasks."""
         return ()
 
 
@@ -496,7 +502,7 @@ class Suite:
     providers: tuple[ProviderEntry, ...]
     prompts: tuple[Prompt, ...]
     tests: Sequence[Test] = (Test(),)
-    """One test without variables if there are none. A large file of tests is read as they are looked at."""
+    """By default one test without variables. A large file of tests is read on access."""
     scenarios: tuple[Scenario, ...] | None = None
     """Their tests come after `tests`; None if the file has none, which then has at least one test."""
     description: Words | None = None
@@ -505,16 +511,16 @@ class Suite:
     command_line_options: CommandLineOptions = CommandLineOptions()
     lanes: Mapping[str, LaneSettings] = attrs.field(factory=dict)
     """Lane settings by name, for providers that share one lane."""
-    quota: QuotaSettings | None = None
-    """Where limits are kept that it shares with others; None uses none."""
+    limits: LimitsSettings | None = None
+    """The backend of shared limits; None uses none."""
     env: Scalars = attrs.field(factory=dict, repr=False)
-    """Environment variables for templates and providers, over those of the process."""
+    """Environment variables for templates and providers; they override those of the process."""
     nunjucks_filters: Mapping[str, str] = attrs.field(factory=dict)
     """Filters for templates by name: Python files."""
     assertion_types: Mapping[str, str] = attrs.field(factory=dict)
-    """Assertion types of its own by name: `file://x.py:name`, as the value of a `python` assertion."""
+    """The suite's own assertion types by name: `file://x.py:name`, as the value of a `python` assertion."""
     derived_metrics: tuple[DerivedMetric, ...] = ()
-    """Numbers made of the metrics of each column, in order."""
+    """Numbers computed from the metrics of each column, in order."""
     extensions: Texts = ()
     """Hooks: `file://x.py:name`."""
     output_path: Texts = ()
@@ -522,49 +528,49 @@ class Suite:
     metadata: Mapping[str, Any] = attrs.field(factory=dict)
     tags: Scalars = attrs.field(factory=dict)
     directory: Path = attrs.field(factory=Path.cwd, metadata=NOT_IN_FILES)
-    """What relative paths of the suite are relative to."""
+    """The base of relative paths of the suite."""
     file: Path | None = attrs.field(default=None, metadata=NOT_IN_FILES)
-    """Where it was loaded from; None for a suite made in Python."""
+    """The file it was loaded from; None for a suite created in Python."""
     files: tuple[Path, ...] = attrs.field(default=(), metadata=NOT_IN_FILES)
-    """All files that it was made from."""
+    """All files that it was loaded from."""
     warnings: tuple[Problem, ...] = attrs.field(default=(), metadata=NOT_IN_FILES)
-    """What is odd about it but no mistake."""
+    """Warnings about the suite."""
     allow_outside: bool = attrs.field(default=False, metadata=NOT_IN_FILES)
-    """Whether it may read files outside of its folder."""
+    """True if it may read files outside of its folder."""
     roots: tuple[Path, ...] = attrs.field(default=(), metadata=NOT_IN_FILES)
     """Folders whose files it may read: those of its own files; empty means `directory`."""
     trust: Trust = attrs.field(default=TRUSTED, metadata=NOT_IN_FILES)
-    """What it may do."""
+    """Its permissions."""
     unknown: tuple[str, ...] = attrs.field(default=(), metadata=NOT_IN_FILES)
-    """What only a run will show, where no code was to run when it was loaded."""
+    """Descriptions of what only a run can determine, if it was loaded without running code."""
     place: Callable[[Problem], Problem] | None = attrs.field(
         default=None, eq=False, repr=False, metadata=NOT_IN_FILES
     )
-    """Finds the file, line and column of a problem from its path; None for a suite made in Python."""
+    """Finds the file, line and column of a problem by its path; None for a suite created in Python."""
     kinds: Kinds = attrs.field(default=KINDS, eq=False, repr=False, metadata=NOT_IN_FILES)
     """The assertion types that its tests may use."""
     settings: TaskSettings = attrs.field(default=PromptEvalSettings(), metadata=NOT_IN_FILES)
-    """What its type of task adds."""
+    """The settings that its type of task adds."""
     run_limits: RunLimits = attrs.field(factory=RunLimits, metadata={KEY: "agents"})
-    """What holds for all tasks of type `agent` together."""
+    """Limits for all tasks of type `agent` together."""
     rows_of: RowsOfTask | None = attrs.field(default=None, metadata=NOT_IN_FILES)
-    """Where its tests come from, if they are the rows of an earlier task: known when that is over."""
+    """The source of its tests, if they are the rows of an earlier task: known when that has ended."""
     tasks: tuple["Task", ...] = ()
-    """What it consists of, if that is several things; it has no prompts and tests of its own then."""
+    """Its tasks; a suite with tasks has no prompts and tests itself."""
 
 
 UNREADABLE = Suite(providers=(), prompts=(), directory=Path())
-"""Stands for a suite that is wrong, so that what is named in it by others can be looked at all the same."""
+"""Stands in for a suite with mistakes, so that references to its parts can be checked anyway."""
 
 
 @attrs.frozen(kw_only=True)
 class Task:
-    """One of several things that a suite does."""
+    """One of the tasks of a suite."""
 
     id: str
     suite: Suite
-    """What it does: a suite that has from the whole one what the task does not say itself."""
+    """Its contents: a suite that takes from the top what the task does not set itself."""
     depends_on: tuple[str, ...] = ()
-    """Ids of the tasks that come first, and of which every row needs a verdict."""
+    """Ids of earlier tasks, every row of which must have a verdict."""
     when_failed: FailedDependency = "skip"
-    """What becomes of it when one of those is not complete."""
+    """The effect on this task if one of those is not complete."""

@@ -1,4 +1,4 @@
-"""Parts of a suite as plain data, in the form of a suite file, and back."""
+"""Parts of a suite as plain data in the format of a suite file, and back."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 def plain_test(test: Test) -> dict[str, Any]:
-    """A test as a file would say it.
+    """Return a test as it would be written in a file.
 
     Example:
         >>> from trioeval.grading import Assertion
@@ -28,17 +28,17 @@ def plain_test(test: Test) -> dict[str, Any]:
 
 
 def plain_prompt(prompt: Prompt) -> dict[str, Any]:
-    """A prompt as a file would say it; a function that makes its text is not part of that."""
+    """Return a prompt as it would be written in a file, without a function that creates its text."""
     found: dict[str, Any] = plain_data(prompt)
     return found
 
 
 def plain_suite(suite: Suite) -> dict[str, Any]:
-    """What a suite asks whom, as a file would say it. All of its tests are read."""
+    """Return prompts, tests and providers of a suite as they would be written in a file. Reads all tests."""
     scenarios = [
         {
             "config": [plain_test(test) for test in scenario.config],
-            # A test that says nothing has to say so.
+            # An empty test must be written explicitly.
             "tests": [plain_test(test) or {"vars": {}} for test in scenario.tests],
             **({"description": scenario.description} if scenario.description else {}),
         }
@@ -66,19 +66,19 @@ def _plain_default(test: Test) -> dict[str, Any]:
 def kept_or_read(
     entry: Any, originals: Mapping[str, T], read: Callable[[Any], tuple[T, ...]]
 ) -> tuple[T, ...]:
-    """The original of an entry that is as it was, or what a new entry stands for.
+    """Return the original of an entry that is unchanged, or read a new entry.
 
     Args:
         entry: Plain data.
-        originals: By the `key_of` of their plain form.
-        read: From a new entry to what it stands for.
+        originals: Parts by the `key_of` of their plain form.
+        read: Reads a new entry.
     """
     original = originals.get(key_of(entry))
     return read(entry) if original is None else (original,)
 
 
 def key_of(entry: Any) -> str:
-    """Text that is the same for equal plain data.
+    """Return a text that is equal for equal plain data.
 
     Example:
         >>> key_of({"b": [1], "a": None}) == key_of({"a": None, "b": [1]})
@@ -98,11 +98,11 @@ def _sorted(value: Any) -> Any:
 
 
 def plain_data(value: Any) -> Any:
-    """Any part of a suite as a file would say it; what it does not say itself is left out."""
+    """Return any part of a suite as it would be written in a file; values that are not set are left out."""
     match value:
         case AsWritten():
             return str(value)
-        case None | str() | int() | float():  # most of it
+        case None | str() | int() | float():  # most values
             return value
         case Computed():
             return value.written
@@ -117,7 +117,7 @@ def plain_data(value: Any) -> Any:
 
 
 def _members(value: Any) -> dict[str, Any]:
-    """The fields that say something, as the keys that a file has for them."""
+    """Return the fields that differ from their defaults, by their keys in a file."""
     found: dict[str, Any] = {}
     for name, key, default in _keys(type(value)):  # type: ignore[arg-type] # classes have hashes
         part = getattr(value, name)
@@ -132,7 +132,7 @@ def _members(value: Any) -> dict[str, Any]:
 
 @functools.cache
 def _keys(form: type) -> tuple[tuple[str, str | None, Any], ...]:
-    """The fields of a class that are in files: names, keys, None for those beside others, and defaults."""
+    """Return the fields that files can set: name, key, None for those beside others, and default."""
     found: list[tuple[str, str | None, Any]] = []
     for field in attrs.fields(form):
         default = field.default

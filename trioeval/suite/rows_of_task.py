@@ -1,4 +1,4 @@
-"""Rows of earlier tasks, as a suite names them by `fromTask`, and whether there are such columns."""
+"""Tests and questions that are rows of an earlier task (`fromTask`), and checks of the columns they name."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
@@ -26,29 +26,29 @@ from trioeval.templates.expressions import GLOBAL_NAMES
 
 FROM_TASK = "fromTask"
 ROW_NAMES = ("vars", "output", "provider", "score", "pass", "prompt", "error")
-"""What rows of other tasks than datasets have; those of `vars` stand behind a dot."""
+"""The columns of rows of tasks other than datasets; those of `vars` are written after a dot."""
 
 
 @attrs.frozen(kw_only=True)
 class QuestionsOfTask:
-    """Questions that are rows of an earlier task, as a suite file says it."""
+    """Questions that are rows of an earlier task, as written in a suite file."""
 
     from_task: SomeText
-    """The id of a task that comes first; implies `dependsOn`."""
+    """The id of an earlier task; implies `dependsOn`."""
     question: SomeText
-    """The column of the questions."""
+    """The column of the question texts."""
     answers: SomeText
-    """The column of what there is to choose from: lists."""
+    """The column of the answers to choose from: lists."""
     correct_answers: SomeText
-    """The column of the right answers: lists, or one answer each."""
+    """The column of the correct answers: lists, or one answer each."""
     id: SomeText | None = None
-    """The column of what the questions are called."""
+    """The column of the ids of the questions."""
     limit: Count | None = None
-    """Only the first so many rows, ≥ 1."""
+    """The number of rows used, from the first, ≥ 1; None uses all."""
 
 
 def names_task(value: Any) -> bool:
-    """Whether an object has the key `fromTask`, whatever stands there.
+    """Return whether a value is an object with the key `fromTask`, whatever its value.
 
     Example:
         >>> names_task({"from_task": 5}), names_task([])
@@ -58,7 +58,7 @@ def names_task(value: Any) -> bool:
 
 
 def tasks_named(entry: Mapping[str, Any]) -> Iterator[tuple[DocumentPath, str]]:
-    """The tasks whose rows an entry of `tasks` takes, and where it says so.
+    """Yield the tasks whose rows an entry of `tasks` takes, with the paths that name them.
 
     Example:
         >>> list(tasks_named({"tests": {"fromTask": "a"}}))
@@ -83,9 +83,9 @@ def suite_of_rows(
     templates: Templates,
     structure: Callable[[Mapping[str, Any]], Suite],
 ) -> tuple[Suite, list[Mistake]]:
-    """The suite of a task whose tests may be the rows of an earlier one, and all that is wrong with it.
+    """Return the suite of a task whose tests may be the rows of an earlier one, and its mistakes.
 
-    Such tests are `{"fromTask": …}`. If the rest is wrong, the suite has nothing but the rows.
+    Such tests are `{"fromTask": …}`. If the rest has mistakes, the suite contains only the rows.
     """
     tests = data.get("tests")
     if not names_task(tests):
@@ -99,8 +99,8 @@ def suite_of_rows(
     with mistakes.below("tests"):
         rows_of = read(tests, RowsOfTask)
     if data.get("scenarios") is not None:
-        message = f"scenarios cannot stand beside tests of {FROM_TASK}"
-        mistakes.append(Mistake(message, "write them into a task of their own", at=("scenarios",)))
+        message = f"scenarios and tests of {FROM_TASK} exclude each other"
+        mistakes.append(Mistake(message, "move them to a separate task", at=("scenarios",)))
     suite = UNREADABLE
     with mistakes.below():
         suite = structure({key: part for key, part in data.items() if key != "tests"})
@@ -111,7 +111,7 @@ def suite_of_rows(
 def _made_code(
     data: Mapping[str, Any], suite: Suite, rows_of: RowsOfTask | None
 ) -> Iterator[Mistake]:
-    """Code of assertions that would be made of rows: what a model wrote must not run."""
+    """Yield a mistake for code of assertions with templates over rows: what a model wrote must not run."""
     if rows_of is not None:
         for one in _templates_in_code(rows_of.assertions, suite):
             yield one.below("tests")
@@ -129,16 +129,16 @@ def _templates_in_code(assertions: Sequence[Assertion], suite: Suite) -> Iterato
         if not isinstance(value, str) or isinstance(value, AsWritten):
             continue
         if is_template(value) and is_code(assertion, suite.kinds):
-            message = f"code is not made of rows of {FROM_TASK}: what stands in them would run"
-            hint = "leave the marks out, and read context['vars'] in the code"
+            message = f"code must not contain templates over rows of {FROM_TASK}: their contents would run"
+            hint = "remove the templates, and read context['vars'] in the code"
             yield Mistake(message, hint, at=("assert", place, "value"))
 
 
 def read_questions_of(value: Any) -> RowsOfTask:
-    """Questions that are rows: `{"fromTask": …, "question": …, "answers": …, "correctAnswers": …}`.
+    """Read questions that are rows: `{"fromTask": …, "question": …, "answers": …, "correctAnswers": …}`.
 
     Raises:
-        MistakenError: Everything that is wrong with it.
+        MistakenError: All of its mistakes.
     """
     structure = object_hook(strict_converter(), QuestionsOfTask)
     found: QuestionsOfTask = structure(value, QuestionsOfTask)
@@ -156,7 +156,7 @@ def unknown_columns(
     source: Callable[[str], Collection[str] | None],
     templates: Templates,
 ) -> Iterator[Mistake]:
-    """Names that the rows which a task takes do not have."""
+    """Yield a mistake for each name that is not a column of the rows that a task takes."""
     if suite.rows_of is not None:
         known = source(suite.rows_of.task)
         if known is None:
@@ -177,7 +177,7 @@ def unknown_columns(
 def _unknown(
     entry: Mapping[str, Any], at: tuple[str], names: Mapping[str, str], known: Collection[str]
 ) -> Iterator[Mistake]:
-    """Where an object, or a list of names that stand for themselves, names what is not known."""
+    """Yield a mistake for each unknown name in an object, or in a list of names that map to themselves."""
     said = entry[at[0]]
     for place, (key, name) in enumerate(names.items()):
         spelled: str | int = place
@@ -187,7 +187,7 @@ def _unknown(
 
 
 def is_made(said: str) -> bool:
-    """Whether a variable is a template over the row rather than a column.
+    """Return whether a variable is a template over the row, not a column.
 
     Example:
         >>> is_made("{{ a }}"), is_made("a")

@@ -1,9 +1,11 @@
-"""How many rows a suite stands for, which of its parts make that number, and what is too many.
+"""Row counts of a suite, the factors of these, and the checks against their bounds.
 
-Everything is counted by multiplication, so the answer costs the same for ten rows and for a billion.
+Everything is counted by multiplication, so the cost is the same for ten rows and for a billion.
 """
 
+import itertools
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import attrs
 
@@ -13,18 +15,19 @@ from trioeval.suite.merge import merged
 from trioeval.suite.model import Suite
 
 MOST_NUMBERED = 2**31 - 1
-"""Rows of one task that a store can number."""
+"""The maximum number of rows of one task that a store can number."""
 
-_FACTORS = 12  # variables that are named
-_NAME = 40  # characters of one
+_FACTORS = 12  # the maximum number of variables named
+_EXAMINED = 1000  # the maximum number of tests examined for list variables
+_NAME = 40  # the maximum number of characters of a name
 
 
 class TooManyRowsError(SuiteError):
-    """A suite that stands for more rows than a run may have.
+    """The suite expands to more rows than a run may have.
 
     Args:
-        problem: How many, what makes them, and what to do.
-        rows: How many.
+        problem: The number, its factors, and what to do.
+        rows: The number of rows.
     """
 
     def __init__(self, problem: Problem, rows: int) -> None:
@@ -34,17 +37,17 @@ class TooManyRowsError(SuiteError):
 
 @attrs.frozen
 class Counted:
-    """Rows of a suite, or of several parts of it."""
+    """The number of rows of a suite, or of several parts of it."""
 
     rows: int
     factors: str
-    """What they are the product of, in words."""
+    """The factors of that number, in words."""
     path: str = "$"
-    """Where in the suite the most of them come from."""
+    """The path of the part of the suite that most of them come from."""
 
 
 def count_rows(steps: Expansion) -> Counted:
-    """How many rows an expansion has, and the factors of most of them.
+    """Return the number of rows of an expansion, and the factors of most of them.
 
     Example:
         >>> from trioeval.suite.expand import expand
@@ -73,7 +76,7 @@ def count_rows(steps: Expansion) -> Counted:
 
 
 def count_columns(suite: Suite) -> Counted:
-    """How many prompts and providers meet where every provider gets all prompts."""
+    """Return the number of columns if every provider without own prompts gets all prompts."""
     prompts = len(suite.prompts)
     providers = sum(entry.prompts is None for entry in suite.providers)
     told = f"{_number(prompts, 'prompt')} × {_number(providers, 'provider')}"
@@ -81,16 +84,16 @@ def count_columns(suite: Suite) -> Counted:
 
 
 def stretch_sizes(steps: Expansion) -> Iterator[tuple[Stretch, int]]:
-    """The stretches of an expansion that have steps, each with the number of its tests."""
+    """Yield the stretches of an expansion that have steps, each with its number of tests."""
     ends = (*(stretch.first_index for stretch in steps.stretches), len(steps))[1:]
-    # There is an end too many if there are no steps at all.
+    # Without any step there is one end more than stretches.
     for stretch, end in zip(steps.stretches, ends, strict=False):
         if stretch.first_index < end:
             yield stretch, max(1, (end - stretch.first_index) // stretch.shape.steps)
 
 
 def rows_by_column(steps: Expansion, indices: range) -> dict[int, int]:
-    """How many of some steps that follow each other each column has, by its number.
+    """Return how many of some consecutive steps each column has, by its number.
 
     Example:
         >>> from trioeval.suite.expand import expand
@@ -112,13 +115,74 @@ def rows_by_column(steps: Expansion, indices: range) -> dict[int, int]:
     return found
 
 
+def list_notes(steps: Expansion) -> Iterator[str]:
+    """Yield notes about list variables: lists of texts that expand, and lists of numbers that do not.
+
+    One note for each variable, for its first test; only the first tests are examined.
+
+    Example:
+        >>> from trioeval.suite.expand import expand
+        >>> from trioeval import parse_suite
+        >>> suite = parse_suite(
+        ...     {
+        ...         "providers": ["echo"],
+        ...         "prompts": ["{{a}} {{b[0]}}"],
+        ...         "tests": [{"vars": {"a": ["x", "y"], "b": [1, 2, 3]}}],
+        ...     }
+        ... )
+        >>> for note in list_notes(expand(suite)):
+        ...     print(note)
+        tests[0]: the list a expands into 2 tests; with options.disableVarExpansion it stays one value
+        tests[0]: the list b of 3 numbers stays one value; quote its members to expand it into 3 tests
+    """
+    places = itertools.chain.from_iterable(span.places for span in steps.spans)
+    noted: set[tuple[str, bool]] = set()
+    for place in itertools.islice(places, _EXAMINED):
+        test = merged(steps.suite.default_test, steps.tests[place])
+        if test.options.disable_var_expansion or test.is_data:
+            continue
+        for name, value in test.vars.items():
+            size = len(value) if isinstance(value, list) else 0
+            expands = size > 1 and isinstance(value[0], str)
+            if not (expands or is_number_list(value)) or (name, expands) in noted:
+                continue
+            noted.add((name, expands))
+            if len(noted) > _FACTORS:
+                return
+            where = f"{steps.path_of(place).removeprefix('$.')}: the list {_short(name)}"
+            if expands:
+                yield (
+                    f"{where} expands into {size:,} tests; "
+                    "with options.disableVarExpansion it stays one value"
+                )
+            else:
+                yield (
+                    f"{where} of {size:,} numbers stays one value; "
+                    f"quote its members to expand it into {size:,} tests"
+                )
+
+
+def is_number_list(value: Any) -> bool:
+    """Return whether a variable is a list of several numbers, which promptfoo does not expand either.
+
+    Example:
+        >>> is_number_list([1, 2]), is_number_list(["1", "2"]), is_number_list([1])
+        (True, False, False)
+    """
+    return (
+        isinstance(value, list)
+        and len(value) > 1
+        and all(isinstance(one, int | float) and not isinstance(one, bool) for one in value)
+    )
+
+
 def check_rows(counted: Counted, most: int, *, numbered: bool = True) -> None:
-    """Refuse what is too large to be run.
+    """Refuse a suite that is too large to run.
 
     Args:
-        counted: What would be run.
-        most: Rows that a run may have; 0 does not bound them.
-        numbered: Whether it is one task, whose rows a store numbers.
+        counted: The rows that would be run.
+        most: The maximum number of rows of a run; 0 means unlimited.
+        numbered: It is one task, whose rows a store numbers.
 
     Raises:
         TooManyRowsError: There are more.
@@ -128,7 +192,7 @@ def check_rows(counted: Counted, most: int, *, numbered: bool = True) -> None:
         hint = f"a run may have {most:,}; raise --max-rows (evaluateOptions.maxRows), or use -n"
         raise TooManyRowsError(Problem(counted.path, told, hint), counted.rows)
     if numbered and counted.rows > MOST_NUMBERED:
-        hint = f"a task can have {MOST_NUMBERED:,} rows at the most; split the suite, or use -n"
+        hint = f"a task can have at most {MOST_NUMBERED:,} rows; split the suite, or use -n"
         raise TooManyRowsError(Problem(counted.path, told, hint), counted.rows)
 
 
@@ -151,7 +215,7 @@ def _tests(steps: Expansion, stretch: Stretch, tests: int) -> Iterator[str]:
 
 
 def _alternatives(steps: Expansion, stretch: Stretch) -> str:
-    """How many sets of variables a test stands for, and which variables make them."""
+    """Describe the number of sets of variables of a test, and the variables that make them."""
     shape = stretch.shape
     if shape.chosen == 1:
         return ""

@@ -1,4 +1,4 @@
-"""Tests, assertions and scenarios as a suite writes them: in place, or in files."""
+"""Tests, assertions and scenarios in a suite: written in place, or in files."""
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -20,10 +20,12 @@ from trioeval.grading.grade import is_code
 from trioeval.grading.kinds.commands import own_kind
 from trioeval.grading.kinds.json import LENIENT_KINDS
 from trioeval.grading.registry import split_type
+from trioeval.grading.schemas import schema_of
 from trioeval.scripting.javascript import Script
 from trioeval.suite.form import many
 from trioeval.suite.grader_entries import factuality_hook, grader_hook, rubric_prompt_hook
 from trioeval.suite.model import DerivedMetric, Scenario, Test, TestOptions
+from trioeval.suite.schema_types import schema_type_mistakes
 from trioeval.suite.sources.code import checked_script, code_file
 from trioeval.suite.sources.output_paths import code_mistakes
 from trioeval.suite.sources.prompts import read_text
@@ -41,21 +43,21 @@ from trioeval.templates import Templates, unclosed_tag
 
 @attrs.frozen(kw_only=True)
 class ExtraForm:
-    """Keys that single tests have besides those of every test, and how they are read."""
+    """The keys that tests of one type of task have besides those of every test, and how they are read."""
 
     keys: frozenset[str]
     """The keys in both spellings."""
     structure: Hook
-    """From an object of some of `keys` to the `extra` of a test; refuses them in tasks of other types."""
+    """Reads an object of some of `keys` as the `extra` of a test; refuses them in tasks of other types."""
     allowed: Collection[str]
-    """The keys in camelCase that a misspelt key of a test may mean."""
+    """The keys in camelCase that are suggested for a misspelt key of a test."""
     refuse: Callable[[Mapping[str, Any]], None]
     """Raises MistakenError for a default test with any of `keys`."""
     misplaced: Callable[[str], Iterable[Mistake]]
-    """Mistakes of an assertion type that needs what tests of this type of task do not have."""
+    """Returns mistakes for an assertion type that needs features tests of this type of task lack."""
 
     def added_to(self, plain: Hook) -> Hook:
-        """The hook for tests with these keys."""
+        """Return the hook for tests with these keys."""
 
         def hook(value: Any, wanted: Any) -> Test:
             if not isinstance(value, dict) or self.keys.isdisjoint(value):
@@ -75,22 +77,22 @@ class ExtraForm:
         return hook
 
 
-# What a suite brings for scoring: assertion types of its own, derived metrics, functions of verdicts.
+# The parts of a suite for scoring: its own assertion types, derived metrics, scoring functions.
 
 
 COUNT = "__count"
-"""What expressions call the rows of a column."""
+"""The number of rows of the column in expressions."""
 SCORING_FUNCTION = "func"
-"""What a file has that makes verdicts, where the suite names no function of it."""
+"""The function of a scoring file for which the suite names no function."""
 SCORING_NAMES = ("namedScores", "context")
-"""What it is called with."""
+"""The names of the arguments of a scoring function."""
 _TYPE_NAME = re.compile(r"(?!not-)[a-z][a-z0-9]*(?:[-_:][a-z0-9]+)*")
 
 
 def with_own_types(document: Any, around: Around) -> Around:
-    """The surroundings in which the types that a suite brings are known; what is wrong is told elsewhere.
+    """Return a context with the suite's own assertion types; mistakes in them are reported elsewhere.
 
-    Where `DISABLE_AJV_STRICT_MODE` is set, JSON schemas may have keywords that nobody knows.
+    If `DISABLE_AJV_STRICT_MODE` is set, JSON schemas may have unknown keywords.
     """
     lenient = LENIENT_KINDS if around.switch("DISABLE_AJV_STRICT_MODE") else {}
     said = document.get("assertionTypes", document.get("assertion_types")) if _is(document) else {}
@@ -106,19 +108,19 @@ def with_own_types(document: Any, around: Around) -> Around:
 
 
 def own_types_hook(around: Around) -> Hook:
-    """For the assertion types that a suite brings."""
+    """Return the hook for the suite's own assertion types."""
 
     def hook(value: Any, _wanted: Any) -> Mapping[str, str]:
         if not _is(value):
             raise MistakenError(Mistake(f"must be an object, got {kind(value)}"))
         read_each(value.items(), partial(_own_type, around=around))
-        return value  # type: ignore[no-any-return] # looked at above
+        return value  # type: ignore[no-any-return] # checked above
 
     return hook
 
 
 def derived_hook(converter: cattrs.Converter, around: Around) -> Hook:
-    """For one derived metric: an expression that can be read, or a function that is there."""
+    """Return the hook for one derived metric: a valid expression, or an existing function."""
     structure = object_hook(converter, DerivedMetric)
 
     def hook(value: Any, wanted: Any) -> DerivedMetric:
@@ -133,7 +135,7 @@ def derived_hook(converter: cattrs.Converter, around: Around) -> Hook:
                 else:
                     parse(metric.value)
         except ExpressionError as error:
-            message = f"{quote(metric.value)} is no expression: {error}"
+            message = f"{quote(metric.value)} is not a valid expression: {error}"
             raise MistakenError(Mistake(message, at=("value",))) from None
         return metric
 
@@ -141,7 +143,7 @@ def derived_hook(converter: cattrs.Converter, around: Around) -> Hook:
 
 
 def scoring_hook(around: Around) -> Hook:
-    """For the function that makes a verdict of those of the assertions."""
+    """Return the hook for the function that makes one verdict of those of the assertions."""
 
     def hook(value: Any, _wanted: Any) -> str | None:
         if value is None or value == "":
@@ -153,13 +155,13 @@ def scoring_hook(around: Around) -> Hook:
 
 
 def read_scoring(text: Any, around: Around) -> Any:
-    """The function that makes verdicts: the file and the name of one of Python, or a script.
+    """Return the scoring function: the file and the name of a Python function, or a script.
 
     Raises:
-        MistakenError: There is none.
+        MistakenError: It does not exist, or is not valid.
     """
     if not names_file(text):
-        message = f"must name a function of a file, got {quote(text)}"
+        message = f"must name a function in a file, got {quote(text)}"
         raise MistakenError(Mistake(message, 'for example "file://score.py:func"'))
     file, function = code_file(text, around)
     if file.suffix == ".py":
@@ -170,11 +172,11 @@ def read_scoring(text: Any, around: Around) -> Any:
 
 def _own_type(name: str, text: Any, around: Around) -> Kind:
     if not _TYPE_NAME.fullmatch(name):
-        message = f"{quote(name)} cannot name an assertion type"
-        hint = 'write small letters, digits and "-", and no "not-" in front'
+        message = f"{quote(name)} is not a valid name of an assertion type"
+        hint = 'use lower-case letters, digits and "-", without "not-" in front'
         raise MistakenError(Mistake(message, hint, key=True))
     if not names_file(text):
-        message = f"must name a function of a file, got {quote(text)}"
+        message = f"must name a function in a file, got {quote(text)}"
         raise MistakenError(Mistake(message, 'for example "file://checks.py:is_polite"'))
     file, function = code_file(text, around)
     if function is None:
@@ -182,7 +184,7 @@ def _own_type(name: str, text: Any, around: Around) -> Kind:
         raise MistakenError(Mistake(message, f'for example "{text}:is_polite"'))
     found = own_kind(file, function)
     if name == SET or around.kinds.get(name, found) != found:
-        message = f"{quote(name)} is an assertion type already"
+        message = f"the assertion type {quote(name)} already exists"
         raise MistakenError(Mistake(message, "give it another name", key=True))
     return found
 
@@ -199,15 +201,18 @@ def _is(value: Any) -> bool:
 
 
 MOST_ASSERTIONS = 10_000
-"""Of one test, those in sets among them."""
+"""The maximum number of assertions of one test, those in sets included."""
 
 ASSERTION_TRANSFORMS = ("transform", "contextTransform", "context_transform")
 TEST_TRANSFORMS = ("transform", "postprocess", "transformVars", "transform_vars")
-"""Keys that hold code, or paths of the output."""
+"""Keys that contain code, or paths of the output."""
 
+_BY_SCHEMA = frozenset({"contains-json", "is-json"})
+"""Assertion types whose value is a JSON Schema."""
 _MARKED = re.compile(r"(?s)\{\{.*?\}\}|\{%.*?%\}|\{#.*?#\}")
 _OPEN_TAG = re.compile(r"\{\{-?[ \t]*\w|\{%-?[ \t]*\w")
-"""A tag with a name; a mark alone is literal text, as in `not-contains: "{{"`."""
+"""A tag with a name; an opening mark alone is literal text, as in `not-contains: "{{"`."""
+_NO_SETTINGS = "add a setting, or pass --allow-empty"
 _NEEDS_ONE = {
     "assert",
     "metadata",
@@ -226,7 +231,7 @@ def assertion_hook(
     templates: Templates | None,
     extra: ExtraForm,
 ) -> Hook:
-    """For assertions and sets of them: checked by the rules of their types, with values from files."""
+    """Return the hook for assertions and sets: checked by their types, with values from files."""
     structure = object_hook(
         converter,
         Assertion,
@@ -253,22 +258,26 @@ def assertion_hook(
             assertion = structure(value, wanted)
         if assertion is None:
             named = isinstance(value, dict) and isinstance(value.get("type"), str)
-            if not named or value["type"] == SET:  # the members of a set say what is wrong
+            if not named or value["type"] == SET:  # the members of a set have their own mistakes
                 raise MistakenError(*mistakes)
-            # Type and value can be judged although something else is wrong.
+            # Type and value can be checked although another key has a mistake.
             assertion = Assertion(type=value["type"], value=value.get("value"))
+        misspelt = [one.below("value") for one in _misspelt_types(assertion)]
+        mistakes += misspelt
         mistakes += (
             Mistake(problem.message, problem.hint, at=read_path(f"${problem.path}"))
             for problem in check_assertion(
                 assertion, value_given="value" in value, kinds=around.kinds
             )
+            # The validator reports a misspelt type as well, without its name.
+            if not (misspelt and problem.path == ".value")
         )
         mistakes += extra.misplaced(assertion.type)
         if templates is not None:
             runs_code = is_code(assertion, around.kinds)
             mistakes += _template_mistakes(templates, _texts_of(value), runs_code=runs_code)
         base, _ = split_type(assertion.type)
-        # Of a file with code it is told with the file that there is no interpreter.
+        # For a file with code, the missing interpreter is reported with the file.
         if base == "ruby" and not isinstance(assertion.value, Computed):
             with mistakes.below("type"):
                 check_ruby(around)
@@ -282,12 +291,25 @@ def assertion_hook(
     return hook
 
 
+def _misspelt_types(assertion: Assertion) -> Iterator[Mistake]:
+    """Yield the misspelt types in the JSON Schema of an assertion; those of a schema in text have no path."""
+    base, _ = split_type(assertion.type)
+    if base not in _BY_SCHEMA or isinstance(assertion.value, Computed):
+        return
+    try:
+        schema = schema_of(assertion.value)
+    except ValueError:  # reported with the other mistakes
+        return
+    for mistake in schema_type_mistakes(schema):
+        yield mistake if isinstance(assertion.value, dict) else attrs.evolve(mistake, at=())
+
+
 def _members(value: Any, hook: Hook) -> tuple[Assertion, ...]:
     return many(value, " of assertions", lambda member: (hook(member, Assertion),), alone=())
 
 
 def _texts_of(assertion: dict[str, Any]) -> Iterator[tuple[DocumentPath, str]]:
-    """The texts of an assertion that are rendered when it is judged, and where they stand."""
+    """Yield the texts of an assertion that are rendered when it is graded, with their paths."""
     value, metric = assertion.get("value"), assertion.get("metric")
     places: list[tuple[DocumentPath, Any]] = [(("value",), value), (("metric",), metric)]
     if isinstance(value, list):
@@ -305,16 +327,16 @@ def _template_mistakes(
     *,
     runs_code: bool = False,
 ) -> Iterator[Mistake]:
-    """The mistakes of templates, which would otherwise be found when the row has been paid for.
+    """Yield the mistakes of templates, which would otherwise be found after the row has been paid for.
 
     Args:
-        templates: Read them.
-        texts: Each with its place.
-        runs_code: Whether they are code, in which a tag that is not closed is literal text.
+        templates: The engine.
+        texts: Texts with their paths.
+        runs_code: They are code, in which a tag that is not closed is literal text.
     """
     for at, text in texts:
         if unclosed_tag(text):
-            # Most texts differ only outside of their marks, and what is inside is read once.
+            # Most texts differ only outside of their marks; equal insides are parsed once.
             is_wrong = not runs_code and _OPEN_TAG.search(text) is not None
         else:
             is_wrong = templates.syntax_error("".join(_MARKED.findall(text))) is not None
@@ -327,17 +349,17 @@ def _has_files(value: Any) -> bool:
 
 
 def _file_value(value: Any, around: Around, *, alone: bool = True) -> Any:
-    """A value with its files read: a document, a program that computes it, or the text of any other file.
+    """Return a value with its files read: a document, a program that computes it, or any other file's text.
 
-    Their texts are never rendered: marks in a file of right answers are part of the answers.
+    Texts of files are never rendered: marks in a file of correct answers are part of the answers.
     """
     if isinstance(value, list):
         return [_file_value(member, around, alone=False) for member in value]
     if not names_file(value):
         return value
     if not alone and names_program(value):
-        message = f"a member of a list cannot be computed by a program: {quote(value)}"
-        raise MistakenError(Mistake(message, "let the program give the whole list"))
+        message = f"a program cannot compute a member of a list: {quote(value)}"
+        raise MistakenError(Mistake(message, "let the program return the whole list"))
     if (program := read_computed(value, around)) is not None:
         return program
     file = around.file(value)
@@ -350,7 +372,7 @@ def _file_value(value: Any, around: Around, *, alone: bool = True) -> Any:
 
 
 def _as_written(data: Any) -> Any:
-    """A document whose texts, or those of its list, stay as they are; deeper ones are never rendered."""
+    """Mark the texts of a document, or of its list, as literal; deeper ones are never rendered."""
     match data:
         case str():
             return AsWritten(data)
@@ -361,7 +383,7 @@ def _as_written(data: Any) -> Any:
 
 
 def options_hook(converter: cattrs.Converter, around: Around, templates: Templates | None) -> Hook:
-    """For the options of a test; keys that are none are those of a provider's config."""
+    """Return the hook for the options of a test; unknown keys are those of a provider's config."""
     structure = object_hook(
         converter,
         TestOptions,
@@ -387,7 +409,7 @@ def options_hook(converter: cattrs.Converter, around: Around, templates: Templat
 
 
 def _assertions_hook(converter: cattrs.Converter) -> Hook:
-    """For the list of a test's assertions, which is not endless."""
+    """Return the hook for the list of a test's assertions, which is bounded."""
     listed = converter.get_structure_hook(tuple[Assertion, ...])
 
     def hook(value: Any, _wanted: Any) -> tuple[Assertion, ...]:
@@ -402,7 +424,7 @@ def _assertions_hook(converter: cattrs.Converter) -> Hook:
 
 
 def test_hook(converter: cattrs.Converter, around: Around, extra: ExtraForm) -> Hook:
-    """For one test: an object, whose variables may come from files."""
+    """Return the hook for one test: an object, whose variables may be in files."""
     structure = object_hook(
         converter,
         Test,
@@ -432,7 +454,7 @@ def test_hook(converter: cattrs.Converter, around: Around, extra: ExtraForm) -> 
 
 
 def tests_hook(converter: cattrs.Converter, around: Around) -> Hook:
-    """For the list of tests: in place, and files of them."""
+    """Return the hook for the list of tests: in place, and files of them."""
     one = converter.get_structure_hook(Test)
 
     def structure(value: Any) -> Test:
@@ -474,12 +496,14 @@ def _from_files(structure: Callable[[Any], Test], around: Around) -> Hook:
 
 
 def no_tests() -> Mistake:
-    """The mistake of an empty list of tests."""
-    return Mistake("there are no tests", f"leave the key out to send each prompt once, {NONE_HINT}")
+    """Return the mistake of an empty list of tests."""
+    return Mistake(
+        "the list of tests is empty", f"leave the key out to send each prompt once, {NONE_HINT}"
+    )
 
 
 def default_test_hook(converter: cattrs.Converter, around: Around, extra: ExtraForm) -> Hook:
-    """For the default test: an object, or a file with one."""
+    """Return the hook for the default test: an object, or a file with one."""
 
     def hook(value: Any, _wanted: Any) -> Test | None:
         if value is None:
@@ -501,12 +525,15 @@ def default_test_hook(converter: cattrs.Converter, around: Around, extra: ExtraF
 
 
 def scenarios_hook(converter: cattrs.Converter, around: Around) -> Hook:
-    """For the list of scenarios: in place, and files of them."""
+    """Return the hook for the list of scenarios: in place, and files of them."""
     listed = tests_hook(converter, around)
     partial = converter.get_structure_hook(Test)
 
     def settings(value: Any, _wanted: Any) -> tuple[Test, ...]:
-        return many(value, " of settings", setting)
+        found = many(value, " of settings", setting)
+        if not (found or around.allow_empty or around.trust.plans):
+            raise MistakenError(Mistake("the list of settings is empty", _NO_SETTINGS))
+        return found
 
     def setting(entry: Any) -> Sequence[Test]:
         if isinstance(entry, str):

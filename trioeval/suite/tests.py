@@ -1,4 +1,4 @@
-"""Tests that are not all in memory: several sources as one sequence, and files that are read bit by bit."""
+"""Tests that are not all in memory: several sources as one sequence, and files that are read on access."""
 
 import bisect
 import itertools
@@ -17,12 +17,12 @@ from trioeval.suite.model import MOST_ROWS, Suite, Test
 from trioeval.suite.sources.code import transform_vars_of_each
 from trioeval.suite.sources.values import resolve_file_vars
 
-# What results leave out of rows, where somebody must not see all of them.
+# The parts of rows that are left out of results for privacy.
 
 
 @attrs.frozen(kw_only=True)
 class Strip:
-    """What is left out of everything that is written."""
+    """The parts that are left out of everything that is written."""
 
     prompt_text: bool = False
     response_output: bool = False
@@ -36,22 +36,22 @@ KEEP_ALL = Strip()
 
 @runtime_checkable
 class SparseTests(Protocol):
-    """Tests of which most have the shape of an empty test, and are not looked at to expand them."""
+    """Tests most of which have the shape of an empty test, and are not examined to expand them."""
 
     @property
     def file(self) -> Path:
-        """Where they stand."""
+        """The file that contains them."""
         ...
 
     @property
     def irregular(self) -> Sequence[int]:
-        """The places of the others, ascending."""
+        """The indices of the others, ascending."""
         ...
 
 
 @attrs.frozen
 class Joined(LazySequence[Test]):
-    """Tests of several sources, one behind another.
+    """The tests of several sources, concatenated.
 
     Example:
         >>> Joined.of((Test(),), (Test(threshold=1),))[1].threshold
@@ -63,7 +63,7 @@ class Joined(LazySequence[Test]):
 
     @classmethod
     def of(cls, *parts: Sequence[Test]) -> "Joined":
-        """All of these, in this order."""
+        """Return the concatenation of some tests."""
         flat = (part.parts if isinstance(part, Joined) else (part,) for part in parts)
         return cls(tuple(itertools.chain.from_iterable(flat)))
 
@@ -75,13 +75,13 @@ class Joined(LazySequence[Test]):
         return self._ends[-1] if self._ends else 0
 
     def entry(self, index: int) -> Test:
-        """One test."""
+        """Return one test."""
         part = bisect.bisect_right(self._ends, index)
         return self.parts[part][index - (self._ends[part - 1] if part else 0)]
 
 
 def remarkable_places(tests: Sequence[Test]) -> Iterator[int]:
-    """The places of all tests that have to be looked at: not those of the plain lines of large files."""
+    """Yield the indices of all tests that must be examined: all but the plain lines of large files."""
     if isinstance(tests, Joined):
         begin = 0
         for part in tests.parts:
@@ -93,19 +93,19 @@ def remarkable_places(tests: Sequence[Test]) -> Iterator[int]:
         yield from range(len(tests))
 
 
-# Applies `transformVars`, so that an expansion can be pure: code has run before it.
+# `transformVars` is applied here, so that an expansion can be pure: code has run before it.
 #
-# The code gets the variables of a test and of the default test together. All tests with the same code are
-# done in one process.
+# The code gets the variables of a test and of the default test together. All tests with the same code share
+# one process.
 
 
 def with_transformed_vars(suite: Suite, around: Around) -> Suite:
-    """A suite whose tests have the variables that their `transformVars` makes.
+    """Return a suite whose tests have the variables that their `transformVars` returns.
 
-    Tests from a large file are all read if the default test has such code, and so are those of scenarios.
+    Tests of a large file are all read if the default test has such code, and so are those of scenarios.
 
     Raises:
-        MistakenError: Code fails, or gives no object, or variables that cannot be written either.
+        MistakenError: Code fails, or returns no object, or variables that a file could not define either.
     """
     default = suite.default_test or Test()
     everywhere = default.options.transform_vars
@@ -113,7 +113,7 @@ def with_transformed_vars(suite: Suite, around: Around) -> Suite:
     if suite.scenarios and (everywhere or _has_code(suite)):
         if (size := len(ScenarioTests(suite))) > MOST_ROWS:
             message = f"{size:,} tests of scenarios: too many for transformVars, which reads each"
-            hint = f"at most {MOST_ROWS:,}; take settings away, or transformVars"
+            hint = f"at most {MOST_ROWS:,}; remove settings, or transformVars"
             raise MistakenError(Mistake(message, hint, at=("scenarios",)))
         tests = (*tests, *ScenarioTests(suite))
         suite = attrs.evolve(suite, scenarios=())
@@ -147,18 +147,21 @@ def with_transformed_vars(suite: Suite, around: Around) -> Suite:
 
 
 def _resolved(found: Sequence[Mapping[str, Any]], around: Around) -> list[dict[str, Any]]:
-    """Variables that code made, as if they were written: what they may be called, and the files they name.
+    """Check variables that code returned as if they were written in a file: their names, and their files.
 
     Raises:
-        MistakenError: Everything that is wrong with them; paths begin with the position of the test.
+        MistakenError: All of their mistakes; paths begin with the index of the test.
     """
 
     def read(variables: Mapping[str, Any]) -> dict[str, Any]:
         try:
             return resolve_file_vars(variables, around)
         except MistakenError as error:
-            told = ((f"transformVars gives {part.message}", part.hint) for part in error.parts)
-            raise MistakenError(*itertools.starmap(Mistake, told)) from None
+            parts = (
+                (f"in variables of transformVars: {part.message}", part.hint)
+                for part in error.parts
+            )
+            raise MistakenError(*itertools.starmap(Mistake, parts)) from None
 
     return read_list(found, read)
 
@@ -172,7 +175,7 @@ def _has_code(suite: Suite) -> bool:
 
 
 def _placed(mistake: Mistake, places: Sequence[int], *, of_default: bool) -> Mistake:
-    """A mistake at the code that made it; its path begins with the place among the tests of that code."""
+    """Return a mistake at the code that caused it; its path begins with an index among the code's tests."""
     at: tuple[str | int, ...] = ("defaultTest", "options", "transformVars")
     if not of_default:
         first = (

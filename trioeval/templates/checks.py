@@ -1,4 +1,4 @@
-"""The tests of nunjucks, which stand behind `is`."""
+"""The tests of nunjucks, used after `is`."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -62,14 +62,14 @@ _WITH_ARGUMENT = {
 
 
 def check_named(name: Any) -> Callable[[Any, Any], bool]:
-    """A test by its name, as a function of a value and an argument that it may ignore.
+    """Return a test by its name, as a function of a value and an argument that it may ignore.
 
     Raises:
-        TemplateRuntimeError: There is no such test.
+        TemplateRuntimeError: The test does not exist.
     """
     found = CHECKS.get(name) if isinstance(name, str) else None
     if found is None:
-        msg = f"there is no test {quote(name)}"
+        msg = f"unknown test {quote(name)}"
         raise TemplateRuntimeError(msg)
     if name in _WITH_ARGUMENT:
         return found

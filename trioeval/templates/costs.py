@@ -1,8 +1,8 @@
-# Apart from `templates.sandbox`: what a template may cost is decided before it is rendered.
-"""What filters, tests and operators cost: each counts what it is about to walk through, and what it has made.
+# Apart from `templates.sandbox`: the cost of a template is decided before it is rendered.
+"""Costs of filters, tests and operators: each counts its arguments before it runs, and its result afterwards.
 
-Nearly all look at the whole of their arguments; the tables name those that do not, and those that do more
-than one pass over them. A text that is made by a slow filter counts its characters once more.
+Nearly all read the whole of their arguments; the tables list those that do not, and those that make more than
+one pass over them. The characters of a text that a slow filter creates count once more.
 """
 
 import functools
@@ -26,7 +26,7 @@ _FREE = frozenset(
         *("number", "truthy", "undefined", CONDITION),
     }
 )
-"""What looks at the kind or the length of a value alone."""
+"""Functions that read only the type or the length of a value."""
 _PER_CHARACTER = {
     "int": 1,
     "title": 2,
@@ -36,7 +36,7 @@ _PER_CHARACTER = {
     "urlencode": 8,
     "wordcount": 8,
 }
-"""Characters a step, of filters that are slower than a copy."""
+"""Characters per step of filters that are slower than a copy."""
 
 
 def _length(value: Any) -> int:
@@ -48,7 +48,7 @@ def _all(meter: Meter, arguments: _Arguments) -> None:
 
 
 def _members(meter: Meter, arguments: _Arguments) -> None:
-    """One look at each member, or as many as a path has parts."""
+    """Count one access to each member, or as many as a path has parts."""
     parts = 1 + sum(path.count(".") for path in arguments[1:] if isinstance(path, str))
     meter.walk(*arguments[1:])
     meter.take(_length(arguments[0]) * parts)
@@ -66,7 +66,7 @@ def _sorted(meter: Meter, arguments: _Arguments) -> None:
 
 
 def _tested(meter: Meter, arguments: _Arguments) -> None:
-    """Each member is compared with the same argument."""
+    """Count a comparison of each member with the same argument."""
     meter.walk(arguments[0])
     meter.take(_length(arguments[0]) * (1 + meter.walk(*arguments[1:])))
 
@@ -89,7 +89,7 @@ def _compared(meter: Meter, arguments: _Arguments) -> None:
 def _looked_into(meter: Meter, arguments: _Arguments) -> None:
     member, holder = arguments
     if isinstance(holder, list | tuple):
-        # A text is read again beside each member; lists are told by their identity.
+        # A text is read again for each member; lists are compared by identity.
         again = meter.walk(member) if isinstance(member, str) else 0
         meter.take(len(holder) * (1 + again))
     elif isinstance(holder, str):
@@ -111,15 +111,15 @@ _COSTS: Mapping[str, _Cost] = {
     "groupby": _grouped,
 }
 _COUNTING = {PAIRS, ROUNDS, STEPS}
-"""What counts by itself."""
+"""Functions that count their steps themselves."""
 _ROWS = {"batch", "slice"}
-"""Filters that make lists of lists."""
+"""Filters that return lists of lists."""
 
 
 def metered(
     meter: Meter, functions: Mapping[str, Callable[..., Any]]
 ) -> dict[str, Callable[..., Any]]:
-    """Filters or tests that count steps."""
+    """Wrap filters or tests so that they count steps."""
     return {
         name: function if name in _FREE else _metered(meter, name, function)
         for name, function in functions.items()
@@ -127,7 +127,7 @@ def metered(
 
 
 def _metered(meter: Meter, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of the context, which is not worked out while a template is compiled and nothing counts."""
+    """Wrap a function; the context argument prevents evaluation at compile time, where nothing is counted."""
     if name in _COUNTING:
         return jinja2.pass_context(lambda _context, *arguments: function(*arguments))
     cost = _COSTS.get(name, _all)

@@ -1,4 +1,4 @@
-"""Templates of one run: each text compiled once, rendered for many rows."""
+"""The templates of one run: each text is compiled once and rendered for many rows."""
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -18,7 +18,7 @@ from trioeval.templates.grammar import (
     is_template,
     refuse_syntax,
     refused,
-    told,
+    render_error,
     unclosed_tag,
 )
 from trioeval.templates.limits import LEVELS, TooMuchError, joined, too_deep
@@ -38,7 +38,7 @@ _Compiled: TypeAlias = jinja2.Template | TemplateError
 
 @attrs.define(eq=False)
 class Templates:
-    """Renders prompts and other texts of a suite. Belongs to one run.
+    """Renders prompts and other texts of a suite. For one run.
 
     Example:
         >>> Templates().render(
@@ -48,17 +48,17 @@ class Templates:
     """
 
     env: Mapping[str, str] = attrs.field(factory=dict, repr=False)
-    """What `env` is in templates; a name that it does not have prints nothing."""
+    """The variable `env` of templates; a name that it does not have prints nothing."""
     filters: Mapping[str, Callable[..., Any]] = attrs.field(factory=dict)
-    """Filters by name, besides those of nunjucks and instead of them."""
+    """Filters by name; they extend or replace those of nunjucks."""
     strict: bool = False
-    """Whether using an undefined variable is an error that names it, rather than nothing."""
+    """True if an undefined variable is an error that names it; otherwise it prints nothing."""
     enabled: bool = True
-    """Whether anything is rendered at all."""
+    """False if nothing is rendered at all."""
     json_aware: bool = True
-    """Whether a prompt that is JSON is rendered inside its texts, and written with two spaces of indent."""
+    """True if a prompt that is JSON is rendered inside its texts, and written with two spaces of indent."""
     nested: bool = True
-    """Whether variables may be templates themselves; if not, they are data as they stand."""
+    """True if variables may be templates themselves; otherwise they are plain data."""
     _compile: Callable[[str], _Compiled] = attrs.field(init=False, repr=False)
     _names: Callable[[str], frozenset[str]] = attrs.field(init=False, repr=False)
     _json: Callable[[str], Any] = attrs.field(init=False, repr=False)
@@ -73,11 +73,11 @@ class Templates:
 
     @functools.cached_property
     def _sandbox(self) -> Sandbox:
-        """Made when the first text with a mark comes; most loads of a suite see none."""
+        """The sandbox; created for the first text with a mark, since most loads of a suite have none."""
         return Sandbox(self.env, self.filters, strict=self.strict)
 
     def for_data(self) -> "Templates":
-        """The same for variables that are data: texts in them are never templates. Always the same object.
+        """Return the same templates for variables that are plain data. Always the same object.
 
         Example:
             >>> Templates().for_data().render("{{ x }}", {"x": "{{ 1 + 1 }}"})
@@ -88,19 +88,19 @@ class Templates:
         return self._for_data
 
     def render(self, text: str, variables: Mapping[str, Any]) -> str:
-        r"""A text with variables filled in that may be templates themselves.
+        r"""Render a text with variables that may be templates themselves.
 
-        Variables are treated as for a prompt; one that cannot be rendered stays as it is. A text without
-        marks comes back as it is; so does one with a line on which a mark opens and does not close, unless
-        it has a `raw` block, and one that is data. What is made with the text of a model is marked as such.
+        Variables are treated as for a prompt; one that cannot be rendered is used as it is written. Returned
+        unchanged are a text without marks, a text with a mark that is not closed on its line, unless it has a
+        `raw` block, and row data. A result that contains output of a model is marked as such.
 
         Raises:
-            TemplateError: The text is no template, has what only nunjucks can do, takes too long, or does
-                what the sandbox refuses; or, if `strict`, uses a variable that there is not.
+            TemplateError: The text is not a template, uses features of nunjucks only, takes too long, or does
+                something that the sandbox refuses; or, if `strict`, uses an undefined variable.
 
         Example:
-            >>> said = from_model("{{ 1 + 1 }}")
-            >>> Templates().render("{{ x }}", {"x": "<{{ said }}>", "said": said})
+            >>> output = from_model("{{ 1 + 1 }}")
+            >>> Templates().render("{{ x }}", {"x": "<{{ output }}>", "output": output})
             '<{{ 1 + 1 }}>'
         """
         if not (self.enabled and self._is_to_fill(text)):
@@ -109,10 +109,10 @@ class Templates:
         return self._render(text, self._kept_or_rendered(self._variables(variables)))
 
     def fill(self, text: str, variables: Mapping[str, Any]) -> str:
-        """A text with variables filled in as they are: for assertions, with `rendered_variables`.
+        """Render a text with variables used as they are: for assertions, with `rendered_variables`.
 
         Raises:
-            TemplateError: As in `render`.
+            TemplateError: As for `render`.
         """
         if not (self.enabled and self._is_to_fill(text)):
             return text
@@ -120,13 +120,13 @@ class Templates:
         return self._render(text, variables)
 
     def render_prompt(self, raw: str, variables: Mapping[str, Any]) -> str:
-        r"""A prompt as it is sent: variables first, then inside of its JSON, or as a text.
+        r"""Render a prompt as it is sent: variables first, then the texts inside of its JSON, or the text.
 
         A variable that is a template and names no undefined variable is rendered before the prompt is. In a
-        prompt that is JSON, one that cannot be rendered stays as it is.
+        prompt that is JSON, one that cannot be rendered is used as it is written.
 
         Raises:
-            TemplateError: As in `render`; also for a variable that cannot be rendered.
+            TemplateError: As for `render`; also for a variable that cannot be rendered.
 
         Example:
             >>> Templates().render_prompt('{"to": "{{ name }}"}', {"name": 'a "b"'})
@@ -147,7 +147,7 @@ class Templates:
             except RefusedError:
                 raise
             except TemplateError:
-                pass  # a text inside is no template: then the whole is a text, as below
+                pass  # a text inside is not a template: then the whole is one text, as below
         if not self.enabled:
             return raw
         known = row
@@ -159,18 +159,18 @@ class Templates:
         return self._render(raw, known) if self._is_template(raw) else raw
 
     def rendered_variables(self, variables: Mapping[str, Any]) -> dict[str, Any]:
-        """Variables as assertions see them: with references between them replaced, see `variables`.
+        """Return variables for assertions: with references between them replaced, see `variables`.
 
-        One that refers to what is data is rendered, and is data from then on.
+        One that refers to row data is rendered, and is row data from then on.
 
         Raises:
-            TemplateError: One of them would grow very long.
+            TemplateError: One of them would grow too long.
         """
         self._sandbox.meter.start()
         return self._variables(variables)
 
     def syntax_error(self, text: str) -> str | None:
-        """What is wrong with a text as a template, with its line; None if nothing is."""
+        """Return the mistake of a text as a template, with its line; None if it is valid."""
         if not (self.enabled and has_marks(text)):
             return None
         if unclosed := unclosed_tag(text):
@@ -179,7 +179,7 @@ class Templates:
         return str(compiled) if isinstance(compiled, TemplateError) else None
 
     def prompt_error(self, raw: str) -> str | None:
-        """What is wrong with a prompt as a template: of one that is JSON, with one of its texts."""
+        """Return the mistake of a prompt as a template; if it is JSON, that of one of its texts."""
         document = self._json(raw) if self.json_aware else _NO_JSON
         if document is _NO_JSON:
             return self.syntax_error(raw)
@@ -189,7 +189,7 @@ class Templates:
         return next((error for error in errors if error is not None), None)
 
     def references(self, text: str) -> frozenset[str]:
-        """The variables that a text may look at, also if not always; none if it is no template.
+        """Return the variables that a text may use, possibly only sometimes; none if it is not a template.
 
         Example:
             >>> sorted(Templates().references("{% for x in a.b %}{{ x ~ c }}{% endfor %}"))
@@ -215,7 +215,7 @@ class Templates:
         return {**row, **made} if made else row
 
     def _with_data(self, text: str, variables: Mapping[str, Any]) -> str:
-        """A variable that refers to what is data, which is never looked at as a template."""
+        """Return the value of a variable that refers to row data; it is never treated as a template."""
         if self.enabled and _is_to_render(text, variables):
             try:
                 made: str = verbatim(self._render(text, variables))
@@ -228,7 +228,7 @@ class Templates:
         return placed(text, variables)
 
     def _marked(self, text: str, templates: Iterable[str], variables: Mapping[str, Any]) -> str:
-        """A text that was made of templates, marked if a model may have written a part of it."""
+        """Return the result of templates, marked if it may contain output of a model."""
         models = {name for name, value in variables.items() if isinstance(value, FromModel)}
         if not models:
             return text
@@ -264,7 +264,7 @@ class Templates:
         return known
 
     def _inside(self, value: Any, variables: Mapping[str, Any]) -> Any:
-        """JSON data with its texts rendered; names of members stay as they are."""
+        """Return JSON data with its texts rendered; names of members are unchanged."""
         match value:
             case str():
                 return (
@@ -285,7 +285,7 @@ class Templates:
         try:
             made = joined(compiled.root_render_func(context))
         except Exception as error:
-            raise told(error, compiled, variables) from error
+            raise render_error(error, compiled, variables) from error
         return self._marked(made, (text,), variables)
 
     def _compiled(self, text: str) -> _Compiled:
@@ -314,7 +314,7 @@ class Templates:
             names = find_undeclared_variables(tree)
         except (TemplateError, TemplateSyntaxError, RecursionError):
             return frozenset()
-        # What hides a global function is not among them.
+        # Names that hide a global function are not among the undeclared ones.
         known = {name.name for name in tree.find_all(nodes.Name)} & self._sandbox.globals.keys()
         return frozenset(names | known | _self_of(tree))
 
@@ -347,7 +347,7 @@ def _is_to_render(value: Any, variables: Mapping[str, Any]) -> bool:
 
 
 def _parsed(text: str) -> Any:
-    """The value of a text that is JSON; an error if it is nested too deeply to be looked into."""
+    """Return the value of a text that is JSON; an error if it is nested too deeply to be examined."""
     try:
         document = parse_json(text)
     except ValueError as error:

@@ -1,8 +1,8 @@
 """Expressions and templates over one row of a dataset, compiled once and evaluated for many rows.
 
-An expression is what stands between the braces of a template, in the same sandbox, with the same bounds. A
-name that the row does not have is an error everywhere, also in a condition and behind a dot: a mistyped name
-must not count as false.
+An expression is the text between the braces of a template, in the same sandbox, with the same bounds. A name
+that the row does not have is an error everywhere, also in a condition and after a dot: a misspelt name must
+not count as false.
 """
 
 import builtins
@@ -19,16 +19,16 @@ from jinja2.runtime import Context
 
 from trioeval.errors import TemplateError
 from trioeval.templates import is_template
-from trioeval.templates.grammar import CELL, EXPRESSION, Words, refuse_syntax, refused, told
+from trioeval.templates.grammar import CELL, EXPRESSION, Words, refuse_syntax, refused, render_error
 from trioeval.templates.limits import joined
 from trioeval.templates.sandbox import Sandbox
 from trioeval.templates.undefined import Strict
 from trioeval.templates.values import NunjucksOnlyError, condition
 from trioeval.text import quote
 
-# Python expressions over the columns of a row: whether they are any, and which names they look at.
+# Python expressions over the columns of a row: their validity, and the names that they use.
 #
-# They run in a process of their own, as all code of a suite does; here none of them runs.
+# They run in a separate process, as all code of a suite does; nothing runs here.
 
 
 _FILE = "<python>"
@@ -36,7 +36,7 @@ _KNOWN = frozenset(dir(builtins))
 
 
 def python_error(text: str) -> str | None:
-    """What is wrong with a text as a Python expression; None if nothing is.
+    """Return the mistake of a text as a Python expression; None if it is valid.
 
     Example:
         >>> python_error("int(a) + 1"), python_error("a +")
@@ -52,9 +52,9 @@ def python_error(text: str) -> str | None:
 
 
 def python_names(text: str) -> frozenset[str]:
-    """The names that an expression looks at and does not make itself. None if it is wrong.
+    """Return the names that an expression uses and does not define. Empty if it is invalid.
 
-    Those of Python's own functions are among them where they are used, see `is_of_python`.
+    Builtin functions of Python are included if they are used, see `is_of_python`.
 
     Example:
         >>> sorted(python_names("sum(n * a for n in b)"))
@@ -68,41 +68,41 @@ def python_names(text: str) -> frozenset[str]:
 
 
 def is_of_python(name: str) -> bool:
-    """Whether a name means something in Python without a column; a column of that name comes first."""
+    """Return whether a name is a Python builtin; a column of that name has precedence."""
     return name in _KNOWN
 
 
 def _tables(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
-    """What an expression, its comprehensions and its functions name."""
+    """Yield the symbol tables of an expression, its comprehensions and its functions."""
     yield table
     for child in table.get_children():
         yield from _tables(child)
 
 
 def _outer(tables: Iterable[symtable.SymbolTable]) -> Iterator[symtable.Symbol]:
-    """Names that do not belong to a comprehension or a function."""
+    """Yield names that are not local to a comprehension or a function."""
     for table in tables:
         is_top = table.get_type() == "module"
         yield from (one for one in table.get_symbols() if is_top or one.is_global())
 
 
 GLOBAL_NAMES = frozenset({"env", "range", "cycler", "joiner"})
-"""Names that mean something without a column; a column of such a name comes first."""
+"""Names that are defined without a column; a column of such a name has precedence."""
 
 Row: TypeAlias = Mapping[str, Any]
 Filters: TypeAlias = Mapping[str, Callable[..., Any]]
 
 _RESULT = "__result"
-_HINT = "write it as between the braces of a template, without them"
+_HINT = "write only the text between the braces of a template"
 _PLACE = re.compile(r" at \d+(?=$|;)")
-"""Where the lexer stumbled, in a text that is not the one of the suite."""
+"""The position of a lexer error, which is not that in the text of the suite."""
 _NOTHING: Filters = {}
 
 
 def expression_names(text: str) -> frozenset[str]:
-    """The names that an expression looks at; of dotted ones the first part. None if it is wrong.
+    """Return the names that an expression uses; of dotted names the first part. Empty if it is invalid.
 
-    Those of `GLOBAL_NAMES` are among them where they are used.
+    Names of `GLOBAL_NAMES` are included if they are used.
 
     Example:
         >>> sorted(expression_names("a.b > 3 and not c | default(range(2))"))
@@ -110,7 +110,7 @@ def expression_names(text: str) -> frozenset[str]:
     """
     sandbox = _sandbox({}, _NOTHING)
     try:
-        # Nothing in an expression makes a name, so each that stands there is looked up.
+        # An expression defines no names, so each name in it is looked up.
         tree = nodes.ExprStmt(_node(sandbox, text))
     except TemplateError:
         return frozenset()
@@ -119,7 +119,7 @@ def expression_names(text: str) -> frozenset[str]:
 
 
 def expression_error(text: str, filters: Filters = _NOTHING) -> str | None:
-    """What is wrong with a text as an expression; None if nothing is.
+    """Return the mistake of a text as an expression; None if it is valid.
 
     Args:
         text: The expression.
@@ -139,18 +139,18 @@ def expression_error(text: str, filters: Filters = _NOTHING) -> str | None:
 def compile_expression(
     text: str, filters: Filters = _NOTHING, env: Mapping[str, str] | None = None
 ) -> Callable[[Row], Any]:
-    """A function of a row that gives the value of an expression.
+    """Compile an expression to a function of a row that returns its value.
 
     Args:
         text: The expression.
         filters: The suite's own filters, by name.
-        env: What `env` is in it; None is empty.
+        env: The value of `env` in it; None is empty.
 
     Returns:
-        What raises `TemplateError` where the row lacks a name, or the expression cannot be evaluated.
+        A function that raises `TemplateError` if the row lacks a name, or evaluation fails.
 
     Raises:
-        TemplateError: It is no expression.
+        TemplateError: It is not a valid expression.
 
     Example:
         >>> (
@@ -166,19 +166,19 @@ def compile_expression(
 def compile_condition(
     text: str, filters: Filters = _NOTHING, env: Mapping[str, str] | None = None
 ) -> Callable[[Row], bool]:
-    """A function of a row that tells whether an expression is true.
+    """Compile an expression to a function of a row that returns whether it is true.
 
     Args:
         text: The expression.
         filters: The suite's own filters, by name.
-        env: What `env` is in it; None is empty.
+        env: The value of `env` in it; None is empty.
 
     Returns:
-        As of `compile_expression`; a list or an object without members is an error, because it is true in one
-        of the languages only.
+        As for `compile_expression`; a list or an object without members is an error, because Python and
+        JavaScript differ about its truth.
 
     Raises:
-        TemplateError: It is no expression.
+        TemplateError: It is not a valid expression.
 
     Example:
         >>> compile_condition("a is even")({"a": 2}), compile_condition("a")({"a": ""})
@@ -191,18 +191,18 @@ def compile_condition(
 def compile_template(
     text: str, filters: Filters = _NOTHING, env: Mapping[str, str] | None = None
 ) -> Callable[[Row], str]:
-    """A function of a row that gives a template with the values of the row, which are no templates.
+    """Compile a template to a function of a row, whose values are not treated as templates.
 
     Args:
-        text: The template; without marks it is itself what the function gives.
+        text: The template; without marks it is the constant result.
         filters: The suite's own filters, by name.
-        env: What `env` is in it; None is empty.
+        env: The value of `env` in it; None is empty.
 
     Returns:
-        What raises `TemplateError` where it uses a name that the row lacks, or cannot be rendered.
+        A function that raises `TemplateError` if the row lacks a name, or rendering fails.
 
     Raises:
-        TemplateError: It is no template.
+        TemplateError: It is not a valid template.
 
     Example:
         >>> compile_template("{{ a }} and {{ b }}")({"a": "{{ b }}", "b": 1})
@@ -220,18 +220,18 @@ class _Expression:
     _template: jinja2.Template
 
     def value(self, row: Row) -> Any:
-        """What it gives for a row."""
+        """Return its value for a row."""
         try:
             return self._found(row)
         except Exception as error:
-            raise told(error, self._template, row, EXPRESSION) from error
+            raise render_error(error, self._template, row, EXPRESSION) from error
 
     def holds(self, row: Row) -> bool:
-        """Whether it is true for a row."""
+        """Return whether it is true for a row."""
         try:
             return bool(condition(self._found(row)))
         except Exception as error:
-            raise told(error, self._template, row, EXPRESSION) from error
+            raise render_error(error, self._template, row, EXPRESSION) from error
 
     def _found(self, row: Row) -> Any:
         context = _context(self._sandbox, self._template, row)
@@ -249,17 +249,17 @@ class _Rendering:
     _template: jinja2.Template
 
     def text(self, row: Row) -> str:
-        """What it gives for a row."""
+        """Return its text for a row."""
         context = _context(self._sandbox, self._template, row)
         try:
             return joined(self._template.root_render_func(context))
         except Exception as error:
-            raise told(error, self._template, row, CELL) from error
+            raise render_error(error, self._template, row, CELL) from error
 
 
 def _context(sandbox: Sandbox, template: jinja2.Template, row: Row) -> Context:
     sandbox.meter.start()
-    # What `Template.new_context` does, without the steps that make no difference here.
+    # As `Template.new_context`, without the steps that make no difference here.
     return Context(sandbox, {**sandbox.globals, **row}, template.name, template.blocks)
 
 
@@ -268,7 +268,7 @@ def _sandbox(env: Mapping[str, str], filters: Filters) -> Sandbox:
 
 
 def _assigned(sandbox: Sandbox, text: str) -> nodes.Template:
-    """A template that keeps the value of an expression."""
+    """Return a template that stores the value of an expression."""
     target = nodes.Name(_RESULT, "store", lineno=1)
     tree = nodes.Template([nodes.Assign(target, _node(sandbox, text), lineno=1)], lineno=1)
     tree.set_environment(sandbox)

@@ -1,7 +1,7 @@
-"""From text to syntax tree: jinja2's lexer and parser, with the tokens of nunjucks.
+"""Parsing of templates: jinja2's lexer and parser, with the tokens of nunjucks.
 
-What is written alike but read differently is translated (`elseif`, `verbatim`, escapes in strings); what
-nunjucks alone can read is refused here, where the line is known.
+Syntax that is written alike but read differently is translated (`elseif`, `verbatim`, escapes in strings);
+syntax of nunjucks only is refused here, where the line is known.
 """
 
 import difflib
@@ -22,16 +22,16 @@ from trioeval.templates.limits import TooMuchError
 from trioeval.templates.undefined import UnknownVariableError
 from trioeval.templates.values import NunjucksOnlyError
 
-# What is told of a template that cannot be rendered.
+# The messages about templates that cannot be rendered.
 
 
 class RefusedError(TemplateError):
-    """What another way of rendering would not help."""
+    """Another way of rendering would fail as well."""
 
 
 @attrs.frozen
 class Words:
-    """What messages call things."""
+    """The nouns and verbs of messages."""
 
     text: str
     fails: str
@@ -44,24 +44,24 @@ CELL = Words("the template", "cannot be rendered", "the row")
 
 
 def refused(error: NunjucksOnlyError, line: int | None) -> RefusedError:
-    """The error for what nunjucks alone can do."""
+    """Return the error for a feature of nunjucks only."""
     where = "" if line is None else f" at line {line}"
     return RefusedError(f"nunjucks-only: {error.message}{where}; {error.hint}")
 
 
-def told(
+def render_error(
     error: Exception,
     template: jinja2.Template,
     variables: Mapping[str, Any],
     words: Words = TEMPLATE,
 ) -> TemplateError:
-    """What is told of an error that came up while a template was rendered.
+    """Return the error to report for an exception that occurred while a template was rendered.
 
     Args:
-        error: What was raised.
+        error: The exception.
         template: The template, for the line.
-        variables: What it saw.
-        words: What to call it.
+        variables: Its variables.
+        words: The words of the message.
     """
     what = f"{words.text} {words.fails}"
     match error:
@@ -84,12 +84,12 @@ def told(
 
 
 def _of_the_test(variables: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The variables without those that the run adds to them."""
+    """Return the variables without those that the run adds."""
     return {name: value for name, value in variables.items() if not name.startswith("__")}
 
 
 def _line(trace: TracebackType | None, template: jinja2.Template) -> int | None:
-    """The line of the template at which an error came up: that of its innermost part."""
+    """Return the line of the template at which an exception occurred, in its innermost part."""
     line = None
     while trace is not None:
         if trace.tb_frame.f_code.co_filename == "<template>":
@@ -107,7 +107,7 @@ def _undefined(name: str, variables: Mapping[str, Any], owner: str) -> str:
     return f"{{{{ {name} }}}} is not defined; {owner} has {', '.join(known)}"
 
 
-# Which texts are templates at all.
+# The distinction of templates from other texts.
 
 
 _MARKS_MARK = re.compile(r"\{[{%#]")
@@ -118,18 +118,18 @@ _OPENED = {
     )
     for mark, close in {"{{": "}", "{%": "%", "{#": "#"}.items()
 }
-"""From a mark to the first sign that may close it, or to the end of its line. One match takes in all marks up
-to there, which share their fate, so that many of them are not looked at many times."""
+"""Matches from a mark to the first character that may close it, or to the end of its line. One match includes
+all marks up to there, which have the same result, so that a text with many of them is scanned only once."""
 _RAW = re.compile(r"\{%-?\s*raw\s*-?%\}")
 
 
 def has_marks(text: str) -> bool:
-    """Whether a mark of a template opens anywhere in a text."""
+    """Return whether a text contains an opening mark of a template."""
     return "{" in text and _MARKS_MARK.search(text) is not None
 
 
 def is_template(text: str) -> bool:
-    """Whether a text has anything to render: marks that close on their lines, or a `raw` block.
+    """Return whether a text has anything to render: marks closed on their lines, or a `raw` block.
 
     Example:
         >>> is_template("{{ a }}"), is_template("{ a }"), is_template("{{ a }} and {{ b")
@@ -139,7 +139,7 @@ def is_template(text: str) -> bool:
 
 
 def unclosed_tag(text: str) -> str | None:
-    """The mistake of a tag that does not close on its line; None without one, or with a `raw` block.
+    """Return the mistake of a tag that is not closed on its line; None without one, or with a `raw` block.
 
     Example:
         >>> unclosed_tag("{{ a }}"), unclosed_tag("Hi {% if a").partition(";")[0]
@@ -161,8 +161,8 @@ def _has_unclosed(text: str) -> bool:
 
 _MARK = "\x1f"
 _RETURN, _ITSELF = f"{_MARK}\x1e", f"{_MARK}\x1d"
-"""White space to jinja2. The first stands for carriage returns while it reads, which would make line feeds of
-them; the second for the mark that both begin with, which may stand in a text as well."""
+"""White space for jinja2. The first replaces carriage returns during parsing, which would otherwise become
+line feeds; the second replaces the character that both begin with, which may occur in a text as well."""
 _RETURNS = re.compile(f"{_RETURN}|{_ITSELF}")
 _STRING_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r"}
@@ -190,7 +190,7 @@ _INSTEAD = {
 
 
 class NunjucksLexer(Lexer):
-    """jinja2's tokens, where they mean what they mean in nunjucks."""
+    """jinja2's lexer, with tokens that have the same meaning as in nunjucks."""
 
     def wrap(
         self,
@@ -198,14 +198,14 @@ class NunjucksLexer(Lexer):
         name: str | None = None,
         filename: str | None = None,
     ) -> Iterator[Token]:
-        """The tokens with their values."""
+        """Yield the tokens with their values."""
         return super().wrap(_translated(stream), name, filename)
 
 
 def _translated(stream: Iterable[tuple[int, str, str]]) -> Iterator[tuple[int, str, str]]:
-    """The stream of a text; each token is looked at with the one right before it."""
+    """Translate the tokens of a text; each token is examined together with the one before it."""
     last_kind, last = "", ""
-    word, word_kind = "", ""  # the last one that is not white space
+    word, word_kind = "", ""  # the last token that is not white space
     for line, kind, value in stream:
         given = value
         if kind == "operator":
@@ -232,21 +232,21 @@ def _refuse_operator(last_kind: str, last: str, value: str, line: int) -> None:
 
 
 def _string_token(token: str) -> str:
-    """A string with the escapes of nunjucks, as one with those of Python."""
+    """Return a string with the escapes of nunjucks as one with those of Python."""
     value = _STRING_ESCAPE.sub(lambda found: _ESCAPED.get(found[1], found[1]), token[1:-1])
     return f'"{value.encode("unicode-escape").decode()}"'
 
 
 class NunjucksParser(Parser):
-    """Knows what stood in brackets, and which tags are refused."""
+    """Records parenthesized expressions, and refuses some tags."""
 
     def __init__(self, environment: jinja2.Environment, source: str) -> None:
         super().__init__(environment, source)
         self.grouped: list[nodes.Node] = []
-        """Expressions in round brackets; they are kept, so their identities stay theirs."""
+        """Parenthesized expressions; they are stored, so their identities stay unique."""
 
     def parse_statement(self) -> nodes.Node | list[nodes.Node]:
-        """A single statement."""
+        """Parse a single statement."""
         token = self.stream.current
         if token.type == "name" and token.value in _REFUSED_TAGS:
             hint = _REFUSED_TAGS[token.value]
@@ -254,7 +254,7 @@ class NunjucksParser(Parser):
         return super().parse_statement()
 
     def parse_primary(self, with_namespace: bool = False) -> nodes.Expr:  # noqa: FBT001, FBT002, as in jinja2
-        """A name, a literal, or an expression in brackets."""
+        """Parse a name, a literal, or an expression in parentheses."""
         is_grouped = self.stream.current.type == "lparen"
         node = super().parse_primary(with_namespace=with_namespace)
         if is_grouped:
@@ -263,11 +263,11 @@ class NunjucksParser(Parser):
 
 
 def parse(environment: jinja2.Environment, text: str) -> tuple[nodes.Template, list[nodes.Node]]:
-    """The syntax tree of a text, and the expressions in it that stand in round brackets.
+    """Return the syntax tree of a text, and the parenthesized expressions in it.
 
     Raises:
-        TemplateSyntaxError: It is no template.
-        NunjucksOnlyError: It has what only nunjucks can read.
+        TemplateSyntaxError: It is not a template.
+        NunjucksOnlyError: It uses a feature of nunjucks only.
     """
     parser = NunjucksParser(environment, _prepared(text))
     tree = parser.parse()
@@ -291,7 +291,7 @@ def _prepared(text: str) -> str:
 
 
 def refuse_syntax(error: TemplateSyntaxError) -> NoReturn:
-    """Raise a syntax error with what to write instead, where that is known.
+    """Raise a syntax error with a correction, if one is known.
 
     Raises:
         TemplateSyntaxError: Always.

@@ -1,10 +1,10 @@
-"""What one rendering may use at most: steps, printed characters, levels.
+"""Limits of one rendering: steps, printed characters, levels.
 
-Theory. A template is the suite's own program, but a file that comes from elsewhere, or a model's answer that
-is read as one, must not hang a run of others. So whatever takes time takes steps, before or right after it is
-done: rounds of loops and calls by the length of what they repeat; filters, comparisons, printing and joining
-by the size of what they walk through or make, where a member that is held twice counts twice, because it is
-visited twice. All else that a template does is bounded by its own length. A step is a microsecond or two.
+Theory. A template is the suite's own program, but a file from elsewhere, or a model's reply that is read as
+one, must not block a run. So everything that takes time takes steps, before or right after it is done: loop
+iterations and calls by the length of their bodies; filters, comparisons, printing and joining by the size of
+their arguments or results, where a member that is contained twice counts twice, because it is visited twice.
+Everything else in a template is bounded by its length. A step takes a microsecond or two.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,22 +15,22 @@ from jinja2.exceptions import TemplateRuntimeError
 
 STEPS = 1_000_000
 CALL_STEPS = 10
-"""Steps that a call counts for: it takes so much longer than a round of a loop."""
+"""Steps of a call: it takes that much longer than a loop iteration."""
 CHARACTERS_A_STEP = 32
 CHARACTERS = 10_000_000
 LEVELS = 100
-"""How deep lists and objects may be nested, and calls; fewer than would fill Python's stack."""
+"""The maximum nesting of lists and objects, and of calls; less than would exhaust Python's stack."""
 
 _LEAVES = frozenset({int, float, bool, type(None)})
 
 
 class TooMuchError(TemplateRuntimeError):
-    """A rendering that would not end in good time, or would fill the memory."""
+    """A rendering would take too long, or too much memory."""
 
 
 @attrs.define(eq=False)
 class Meter:
-    """The steps of the rendering under way."""
+    """The remaining steps of the current rendering."""
 
     left: int = STEPS
     _level: int = 0
@@ -42,8 +42,11 @@ class Meter:
     def take(self, steps: int) -> None:
         """Count steps.
 
+        Args:
+            steps: Their number.
+
         Raises:
-            TooMuchError: They are more than are left.
+            TooMuchError: No steps are left.
         """
         self.left -= steps
         if self.left < 0:
@@ -53,15 +56,15 @@ class Meter:
         """Count characters that are read or copied.
 
         Raises:
-            TooMuchError: They are more steps than are left.
+            TooMuchError: No steps are left.
         """
         self.take(characters // CHARACTERS_A_STEP)
 
     def walk(self, *values: Any) -> int:
-        """Count all that values hold, on all levels; the steps that were taken.
+        """Count all members of values, on all levels; return the number of steps.
 
         Raises:
-            TooMuchError: They are more than are left, or the values are nested too deeply.
+            TooMuchError: No steps are left, or the values are nested too deeply.
         """
         before = self.left
         level: list[Any] = list(values)
@@ -90,7 +93,7 @@ class Meter:
         """Begin a call.
 
         Raises:
-            TooMuchError: Too many have begun inside of each other.
+            TooMuchError: Too many calls are nested.
         """
         self.take(CALL_STEPS)
         self._level += 1
@@ -102,10 +105,10 @@ class Meter:
         self._level -= 1
 
     def joined(self, parts: Iterable[str]) -> str:
-        """The parts in a row.
+        """Concatenate texts and count their characters.
 
         Raises:
-            TooMuchError: They are too long together, or more than steps are left for.
+            TooMuchError: They are too long together, or no steps are left.
         """
         text = joined(parts)
         self.take_text(len(text))
@@ -113,22 +116,22 @@ class Meter:
 
 
 def too_deep(what: str) -> TooMuchError:
-    """The error that says that something is nested too deeply."""
+    """Return the error for something that is nested too deeply."""
     return TooMuchError(f"{what} is nested more than {LEVELS} levels deep")
 
 
 def check_count(count: float) -> None:
-    """Refuse a list before it is made.
+    """Refuse a list before it is created.
 
     Raises:
-        TooMuchError: It has more members than there are steps at all.
+        TooMuchError: It has more members than the maximum of steps.
     """
     if count > STEPS:
         raise TooMuchError(f"the template took more than {STEPS} steps")
 
 
 def check_size(characters: float) -> None:
-    """Refuse a text before it is made.
+    """Refuse a text before it is created.
 
     Raises:
         TooMuchError: It is too long.
@@ -138,7 +141,7 @@ def check_size(characters: float) -> None:
 
 
 def joined(parts: Iterable[str]) -> str:
-    """The parts in a row.
+    """Concatenate texts.
 
     Raises:
         TooMuchError: They are too long together.

@@ -1,5 +1,5 @@
 # Apart from `templates.sandbox`: together they exceed 600 lines.
-"""Filters of nunjucks that look at lists, objects and numbers, with the same arguments in the same places."""
+"""Filters of nunjucks for lists, objects and numbers, with the same positional arguments."""
 
 import functools
 import math
@@ -26,7 +26,7 @@ UNDEFINED = Lenient()
 
 
 def _list(value: Any, name: str, *, texts: bool = True) -> Sequence[Any]:
-    """The members that a filter works on; a text has its characters, where it may be one."""
+    """Return the members that a filter works on; those of a text are its characters, if texts are allowed."""
     if isinstance(value, list | tuple) or (texts and isinstance(value, str)):
         return value
     shown = "undefined" if isinstance(value, jinja2.Undefined) else quote(value)
@@ -36,7 +36,7 @@ def _list(value: Any, name: str, *, texts: bool = True) -> Sequence[Any]:
 
 
 def _member(value: Any, name: Any) -> Any:
-    """`value[name]`, of own members only."""
+    """Return `value[name]`, of own members only."""
     if isinstance(value, Mapping):
         return value.get(name if isinstance(name, str) else text_of(name), UNDEFINED)
     if isinstance(value, list | tuple) and isinstance(name, int) and 0 <= name < len(value):
@@ -51,12 +51,12 @@ def _path(value: Any, path: Any) -> Any:
 
 
 def absolute(value: Any) -> float:
-    """The number without its sign."""
+    """Return the number without its sign."""
     return abs(number_of(value))
 
 
 def batch(value: Any, size: Any, fill: Any = None) -> list[list[Any]]:
-    """Lists of so many members each."""
+    """Return lists of the given number of members each."""
     members = list(_list(value, "batch"))
     size = max(1, int(number_of(size) or len(members) or 1))
     rows = [members[start : start + size] for start in range(0, len(members), size)]
@@ -67,14 +67,14 @@ def batch(value: Any, size: Any, fill: Any = None) -> list[list[Any]]:
 
 
 def default(value: Any, instead: Any = UNDEFINED, falsy: Any = None) -> Any:
-    """Something else for what is undefined, or, with true as second argument, for all that is not true."""
+    """Return a replacement for an undefined value or, with true as second argument, for any falsy value."""
     if truth(falsy):
         return value if truth(value) else instead
     return instead if isinstance(value, jinja2.Undefined) else value
 
 
 def dictsort(value: Any, case_sensitive: Any = None, by: Any = "key") -> list[list[Any]]:
-    """The pairs of an object in the order of their keys, or of their values."""
+    """Return the pairs of an object in the order of their keys, or of their values."""
     if not isinstance(value, Mapping):
         msg = f"`dictsort` needs an object, got {quote(value)}"
         raise TemplateRuntimeError(msg)
@@ -101,7 +101,7 @@ def _sorted(members: Iterable[Any], key: Callable[[Any], Any], *, backwards: boo
 
 
 def first(value: Any) -> Any:
-    """The first member; undefined if there is none."""
+    """Return the first member; undefined if there is none."""
     if isinstance(value, Mapping):
         return value.get("0", UNDEFINED)
     members = _list(value, "first")
@@ -109,13 +109,13 @@ def first(value: Any) -> Any:
 
 
 def last(value: Any) -> Any:
-    """The last member; undefined if there is none."""
+    """Return the last member; undefined if there is none."""
     members = _list(value, "last")
     return members[-1] if members else UNDEFINED
 
 
 def groupby(value: Any, attribute: Any) -> dict[str, list[Any]]:
-    """An object with a list of members for each value of an attribute."""
+    """Return an object with a list of members for each value of an attribute."""
     groups: dict[str, list[Any]] = {}
     for member in _list(value, "groupby"):
         groups.setdefault(text_of(_path(member, attribute)), []).append(member)
@@ -123,7 +123,7 @@ def groupby(value: Any, attribute: Any) -> dict[str, list[Any]]:
 
 
 def items(value: Any) -> list[list[Any]]:
-    """The pairs of an object in their order. Not one of nunjucks."""
+    """Return the pairs of an object in order. Not in nunjucks."""
     if not isinstance(value, Mapping):
         msg = f"`items` needs an object, got {quote(value)}"
         raise TemplateRuntimeError(msg)
@@ -131,7 +131,7 @@ def items(value: Any) -> list[list[Any]]:
 
 
 def join(value: Any, separator: Any = "", attribute: Any = None) -> str:
-    """The members as one text."""
+    """Return the members as one text."""
     members: Iterable[Any] = _list(value, "join", texts=False)
     if not is_nothing(attribute) and truth(attribute):
         members = [_member(member, attribute) for member in members]
@@ -142,7 +142,7 @@ def join(value: Any, separator: Any = "", attribute: Any = None) -> str:
 
 
 def length(value: Any) -> Any:
-    """How many members, or units of UTF-16; undefined for a number."""
+    """Return the number of members, or of UTF-16 units; undefined for a number."""
     if is_nothing(value) or value is False:
         return 0
     if isinstance(value, str):
@@ -151,52 +151,52 @@ def length(value: Any) -> Any:
 
 
 def listed(value: Any) -> list[Any]:
-    """The members of a list, the characters of a text, or the pairs of an object as objects."""
+    """Return the members of a list, the characters of a text, or the pairs of an object as objects."""
     if isinstance(value, Mapping):
         return [{"key": text_of(key), "value": part} for key, part in value.items()]
     return list(_list(value, "list"))
 
 
 def mapped(value: Any, attribute: Any) -> list[Any]:
-    """An attribute of each member. Not one of nunjucks."""
+    """Return an attribute of each member. Not in nunjucks."""
     return [_path(member, attribute) for member in _list(value, "map", texts=False)]
 
 
 def select(value: Any, name: Any = "truthy", argument: Any = UNDEFINED) -> list[Any]:
-    """The members for which a test holds."""
+    """Return the members that pass a test."""
     holds = check_named(name)
     return [member for member in _list(value, "select") if holds(member, argument)]
 
 
 def reject(value: Any, name: Any = "truthy", argument: Any = UNDEFINED) -> list[Any]:
-    """The members for which a test does not hold."""
+    """Return the members that fail a test."""
     holds = check_named(name)
     return [member for member in _list(value, "reject") if not holds(member, argument)]
 
 
 def selectattr(value: Any, attribute: Any) -> list[Any]:
-    """The members of which an attribute is true."""
+    """Return the members with an attribute that is true."""
     return [
         one for one in _list(value, "selectattr", texts=False) if truth(_member(one, attribute))
     ]
 
 
 def rejectattr(value: Any, attribute: Any) -> list[Any]:
-    """The members of which an attribute is not true."""
+    """Return the members with an attribute that is not true."""
     return [
         one for one in _list(value, "rejectattr", texts=False) if not truth(_member(one, attribute))
     ]
 
 
 def reverse(value: Any) -> Any:
-    """The other way round; what is neither text nor list has no members."""
+    """Return the reverse; a value that is neither text nor list has no members."""
     if isinstance(value, str):
         return Safe(value[::-1]) if isinstance(value, Safe) else value[::-1]
     return list(value)[::-1] if isinstance(value, list | tuple) else []
 
 
 def rounded(value: Any, digits: Any = None, method: Any = "common") -> float:
-    """To so many digits, half up; or up with "ceil", down with "floor"."""
+    """Round to a number of digits, half up; or up with "ceil", down with "floor"."""
     factor = 10.0 ** max(-300, min(300, number_of(digits) if truth(digits) else 0))
     scaled = number_of(value) * factor
     if not math.isfinite(scaled):
@@ -213,7 +213,7 @@ def rounded(value: Any, digits: Any = None, method: Any = "common") -> float:
 
 
 def sliced(value: Any, count: Any, fill: Any = None) -> list[Sequence[Any]]:
-    """So many parts of equal length, the first ones longer if it does not come out even."""
+    """Return a number of parts of equal length, the first ones longer if there is a remainder."""
     filled = fill is not None and truth(fill)
     members = _list(value, "slice", texts=not filled)
     count = number_of(count)
@@ -233,7 +233,7 @@ def sliced(value: Any, count: Any, fill: Any = None) -> list[Sequence[Any]]:
 def sort(
     value: Any, reverse: Any = None, case_sensitive: Any = None, attribute: Any = None
 ) -> list[Any]:
-    """In order, of small letters unless case counts."""
+    """Return the members in order, ignoring case unless case counts."""
     if is_nothing(value):
         return []
 
@@ -245,7 +245,7 @@ def sort(
 
 
 def summed(value: Any, attribute: Any = None, start: Any = 0) -> Any:
-    """The sum of the members, or of an attribute of them."""
+    """Return the sum of the members, or of an attribute of them."""
     members = _list(value, "sum", texts=False)
     if not is_nothing(attribute) and truth(attribute):
         members = [_member(member, attribute) for member in members]
@@ -253,13 +253,13 @@ def summed(value: Any, attribute: Any = None, start: Any = 0) -> Any:
 
 
 def to_float(value: Any, default: Any = UNDEFINED) -> Any:
-    """The number that a text begins with."""
+    """Return the number at the beginning of a text."""
     found = _FLOAT.match(text_of(value))
     return number_of(found[1]) if found else default
 
 
 def to_int(value: Any, default: Any = UNDEFINED, base: Any = 10) -> Any:
-    """The whole number that a text begins with, in a base from 2 to 36."""
+    """Return the whole number at the beginning of a text, in a base from 2 to 36."""
     found = _INTEGER.match(text_of(value))
     base = int(number_of(base) or 10)
     if found is None or base not in _BASES:
@@ -274,7 +274,7 @@ def to_int(value: Any, default: Any = UNDEFINED, base: Any = 10) -> Any:
         digits += digit
     if not digits:
         return default
-    check_size(len(digits) * 10_000)  # reading so many is slow
+    check_size(len(digits) * 10_000)  # reading many digits is slow
     number = int(digits, base)
     return -number if sign == "-" else number
 

@@ -1,8 +1,8 @@
-"""The syntax tree made to mean what nunjucks means by it, or refused.
+"""Translation of the syntax tree to the semantics of nunjucks, with refusal of what cannot be translated.
 
-Conditions, comparisons, `~` and what loops go over become calls of internal filters, whose names begin with a
-space so that no template can write them; jinja2 compiles filters to plain calls. What cannot be made the same
-is refused with its line.
+Conditions, comparisons, `~` and the iterables of loops become calls of internal filters, whose names begin
+with a space so that no template can write them; jinja2 compiles filters to plain calls. What cannot be
+translated is refused with its line.
 """
 
 from collections.abc import Iterable, Iterator
@@ -13,23 +13,23 @@ from jinja2.visitor import NodeTransformer
 
 from trioeval.templates.values import NunjucksOnlyError
 
-# Refuses `set` inside a `for` where the value would live longer in nunjucks than it does here.
+# Refuses `set` inside a `for` where the value would live longer in nunjucks than here.
 #
-# Theory. In jinja2 a round of a loop has variables of its own. In nunjucks the whole loop has them, so a
-# value stays for the next round, and a variable that an enclosing part sets is changed there. Both languages
-# agree on a `set` if, and only if, no enclosing part sets the name, and every look at it comes after a `set`
-# in the same round. This is checked on the tree; names are followed through `if`, of which all branches must
-# set them.
+# Theory. In jinja2 each iteration of a loop has its own variables. In nunjucks they belong to the whole loop,
+# so a value persists to the next iteration, and a variable set by an enclosing part is changed there. Both
+# languages agree on a `set` if, and only if, no enclosing part sets the name, and every use of it comes after
+# a `set` in the same iteration. This is checked on the tree; names are followed through `if`, of which all
+# branches must set them.
 
 
 _OWN_SCOPE = (nodes.Macro, nodes.CallBlock, nodes.For)
 
 
 def check_loops(tree: nodes.Template) -> None:
-    """Look at all loops of a template.
+    """Check all loops of a template.
 
     Raises:
-        NunjucksOnlyError: A value would be carried out of a round.
+        NunjucksOnlyError: A value would persist beyond an iteration.
     """
     _check_below(tree.body, frozenset(_names_set(tree.body)))
 
@@ -61,7 +61,7 @@ def _check_loop(loop: nodes.For, outer: frozenset[str]) -> None:
 
 
 def _check_round(body: Iterable[nodes.Node], own: frozenset[str], known: set[str]) -> None:
-    """Follow one round; `known` grows by what is surely set."""
+    """Follow one iteration; names that are certainly set are added to `known`."""
     for node in body:
         match node:
             case nodes.Assign():
@@ -76,7 +76,7 @@ def _check_round(body: Iterable[nodes.Node], own: frozenset[str], known: set[str
                 for branch in (node.body, node.elif_, node.else_):
                     branches.append(set(known))
                     _check_round(branch, own, branches[-1])
-                # Without `elif` the other branch is `else`; with it, who knows.
+                # Without `elif` the other branch is `else`; with it, neither may run.
                 if not node.elif_:
                     known |= branches[0] & branches[2]
             case nodes.Expr():
@@ -108,7 +108,7 @@ def _names_set(body: Iterable[nodes.Node]) -> Iterator[str]:
 
 
 def _sets(body: Iterable[nodes.Node]) -> Iterator[tuple[str, nodes.Node]]:
-    """Names that are set in a part itself, not in a loop or a macro inside of it."""
+    """Yield names that are set in a part itself, not in a loop or a macro inside of it."""
     for node in body:
         if isinstance(node, nodes.Assign | nodes.AssignBlock):
             for name in _targets(node):
@@ -163,7 +163,7 @@ METHODS = {
         "use a filter, or make the value before the run with `transformVars`",
     ),
 }
-"""Methods of JavaScript's texts, lists, numbers and objects, and what to write instead."""
+"""Methods of JavaScript's strings, arrays, numbers and objects, with their replacements."""
 _LOOP = {"index", "index0", "revindex", "revindex0", "first", "last", "length"}
 _NODES_A_STEP = 4
 _BY_NAME = {"sort", "int", "map"}
@@ -171,14 +171,14 @@ _BY_NAME = {"sort", "int", "map"}
 
 
 def rewritten(tree: nodes.Template, grouped: Iterable[nodes.Node]) -> nodes.Template:
-    """The tree with the meaning of nunjucks.
+    """Return the tree with the semantics of nunjucks.
 
     Args:
-        tree: What was parsed; it is changed.
-        grouped: Expressions in it that stand in round brackets.
+        tree: The parsed tree; it is modified.
+        grouped: The parenthesized expressions in it.
 
     Raises:
-        NunjucksOnlyError: Something in it cannot be made the same.
+        NunjucksOnlyError: A part of it cannot be translated.
     """
     check_loops(tree)
     rewriter = _Rewriter(grouped)
@@ -196,17 +196,17 @@ class _Rewriter(NodeTransformer):
         self._grouped = {id(node) for node in grouped}
 
     def _is_open(self, node: nodes.Node, *kinds: type[nodes.Node]) -> bool:
-        """Whether an expression of these kinds stands without brackets."""
+        """Return whether an expression is of one of these kinds and not parenthesized."""
         return isinstance(node, kinds) and id(node) not in self._grouped
 
     def check_operands(self, tree: nodes.Template) -> None:
-        """Refuse `a + b is c`, of which nunjucks tests the sum."""
+        """Refuse `a + b is c`, in which nunjucks tests the sum."""
         for node in tree.find_all((nodes.BinExpr, nodes.Concat, nodes.Operand, nodes.Compare)):
             if isinstance(node, nodes.And | nodes.Or):
                 continue
             if any(self._is_open(operand, nodes.Test) for operand in node.iter_child_nodes()):
-                what = "`is` beside an operator, which binds stronger"
-                raise NunjucksOnlyError(what, "put brackets around the test", node.lineno)
+                what = "`is` next to an operator, which binds more tightly"
+                raise NunjucksOnlyError(what, "put the test in parentheses", node.lineno)
 
     def _condition(self, node: nodes.Node) -> Any:
         if isinstance(node, nodes.Test | nodes.Not):
@@ -230,7 +230,7 @@ class _Rewriter(NodeTransformer):
         if isinstance(inner, nodes.Compare) and inner.ops[0].op not in {"in", "notin"}:
             open_ = self._is_open(inner, nodes.Compare)
         if open_ and not isinstance(inner, nodes.And | nodes.Or):
-            what = "`not` before an operator, which takes its first operand only"
+            what = "`not` before an operator, which applies to its first operand only"
             raise NunjucksOnlyError(what, "write `not (a == b)`", node.lineno)
         self.generic_visit(node)
         node.node = self._condition(node.node)
@@ -246,7 +246,7 @@ class _Rewriter(NodeTransformer):
     def visit_Compare(self, node: nodes.Compare) -> nodes.Node:  # noqa: N802
         if len(node.ops) > 1:
             hint = "write `a < b and b < c`"
-            raise NunjucksOnlyError("comparisons in a row", hint, node.lineno)
+            raise NunjucksOnlyError("chained comparisons", hint, node.lineno)
         self.generic_visit(node)
         [operand] = node.ops
         return _call(COMPARED[operand.op], node.expr, operand.expr)
@@ -272,15 +272,15 @@ class _Rewriter(NodeTransformer):
         return self.generic_visit(node)
 
     def _refuse_floor(self, node: nodes.Node) -> None:
-        what = "`//` beside another operator, which binds stronger"
-        raise NunjucksOnlyError(what, "put brackets around it", node.lineno)
+        what = "`//` next to another operator, which binds more tightly"
+        raise NunjucksOnlyError(what, "put it in parentheses", node.lineno)
 
     def visit_For(self, node: nodes.For) -> nodes.Node:  # noqa: N802
         several = isinstance(node.target, nodes.Tuple)
         steps = _steps_of(node.body)
         if several:
             self._check_pairs(node)
-            # The names are no list of their own; `visit_Tuple` refuses those.
+            # The targets are not a list literal; `visit_Tuple` refuses those.
             node.iter = self.visit(node.iter)
             node.body = [self.visit(part) for part in node.body]
             node.else_ = [self.visit(part) for part in node.else_]
@@ -291,7 +291,7 @@ class _Rewriter(NodeTransformer):
         if node.test is not None:
             hint = "write `if` inside of the loop"
             raise NunjucksOnlyError("a condition of a loop", hint, node.lineno)
-        if node.recursive:  # its members are seen by no filter
+        if node.recursive:  # no filter sees its members
             _count_first(node.body, steps)
         return node
 
@@ -309,7 +309,7 @@ class _Rewriter(NodeTransformer):
             isinstance(source, nodes.Filter) and source.name != "groupby"
         )
         if not is_list:
-            hint = "write `| items` behind the object, or `| list` behind a list of pairs"
+            hint = "write `| items` after the object, or `| list` after a list of pairs"
             what = "`for` with several names, over what may be an object"
             raise NunjucksOnlyError(what, hint, node.lineno)
 
@@ -321,14 +321,14 @@ class _Rewriter(NodeTransformer):
 
     def _refuse_inner_set(self, node: nodes.Node) -> nodes.Node:
         if inner := next(iter(node.find_all((nodes.Assign, nodes.AssignBlock))), None):
-            what = "`set` inside of a block that is caught, which is seen outside"
+            what = "`set` inside of a block whose text is captured, which is visible outside"
             raise NunjucksOnlyError(what, "put it before the block", inner.lineno)
         return self.generic_visit(node)
 
     visit_AssignBlock = visit_FilterBlock = _refuse_inner_set  # noqa: N815
 
     def visit_Tuple(self, node: nodes.Tuple) -> nodes.Node:  # noqa: N802
-        what = "values in round brackets, of which the last one counts"
+        what = "values in parentheses, of which the last one counts"
         raise NunjucksOnlyError(what, "write `[a, b]`", node.lineno)
 
     def visit_Pair(self, node: nodes.Pair) -> nodes.Node:  # noqa: N802
@@ -340,7 +340,7 @@ class _Rewriter(NodeTransformer):
         if node.ctx == "load" and node.name == "null":
             return nodes.Const(None, lineno=node.lineno)
         if node.ctx == "load" and node.name == "self":
-            # jinja2 knows something else by this name.
+            # jinja2 uses this name for something else.
             owner = nodes.ContextReference(lineno=node.lineno)
             key = nodes.Const("self", lineno=node.lineno)
             return nodes.Getitem(owner, key, "load", lineno=node.lineno)
@@ -374,7 +374,7 @@ class _Rewriter(NodeTransformer):
 
 
 def _steps_of(body: Iterable[nodes.Node]) -> int:
-    """The steps that one round of a body counts for, without what is counted as it goes."""
+    """Return the steps of one iteration of a body, without those that are counted during the iteration."""
     return 1 + sum(1 for part in body for _ in part.find_all(nodes.Node)) // _NODES_A_STEP
 
 

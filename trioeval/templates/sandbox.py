@@ -1,7 +1,7 @@
-"""The jinja2 environment that has the habits of nunjucks, and lets nothing out.
+"""The jinja2 environment with the behaviour of nunjucks and without access to Python objects.
 
-Data has members and no methods: what a template can call are macros, the global functions and what they give.
-So there is no way to Python's own attributes from any variable.
+Data has members and no methods: a template can call only macros, the global functions and what these return.
+So Python attributes cannot be reached from any variable.
 """
 
 import functools
@@ -58,7 +58,7 @@ from trioeval.text import quote
 
 
 def make_range(meter: Meter) -> Callable[..., list[float]]:
-    """`range`, whose members are steps of a meter."""
+    """Return `range`, whose members count as steps of a meter."""
 
     def range_(start: Any, stop: Any = None, step: Any = None) -> list[float]:
         if is_nothing(stop):
@@ -76,14 +76,14 @@ def make_range(meter: Meter) -> Callable[..., list[float]]:
 
 @attrs.define(eq=False)
 class Cycler:
-    """Gives its members in turn."""
+    """Returns its members in turn."""
 
     items: tuple[Any, ...]
     current: Any = None
     _next: int = 0
 
     def next(self) -> Any:
-        """The next member; after the last one, the first."""
+        """Return the next member; after the last one, the first."""
         if not self.items:
             return None
         self.current = self.items[self._next % len(self.items)]
@@ -91,33 +91,38 @@ class Cycler:
         return self.current
 
     def reset(self) -> None:
-        """Begin again."""
+        """Start over."""
         self._next, self.current = 0, None
 
 
 def cycler(*items: Any) -> Cycler:
-    """A cycler over the arguments."""
+    """Return a cycler over the arguments."""
     return Cycler(items)
 
 
 def joiner(separator: Any = None) -> Callable[[], Any]:
-    """A function that gives nothing at first, and then the separator."""
-    said = "," if is_nothing(separator) or separator == "" else separator
+    """Return a function that returns an empty text at first, and then the separator."""
+    between = "," if is_nothing(separator) or separator == "" else separator
     calls = 0
 
     def join() -> Any:
         nonlocal calls
         calls += 1
-        return said if calls > 1 else ""
+        return between if calls > 1 else ""
 
     return join
 
 
-_ASKING = {"default", "d", CONDITION, *(COMPARED[name] for name in ("eq", "ne", "in", "notin"))}
-"""Filters that may be asked about an undefined value also where using one is an error."""
-_ASKING_ALWAYS = {"default", "d"}
-"""Those that may be asked where even a condition must not be undefined."""
-_ASKING_CHECKS = {
+_ACCEPT_UNDEFINED = {
+    "default",
+    "d",
+    CONDITION,
+    *(COMPARED[name] for name in ("eq", "ne", "in", "notin")),
+}
+"""Filters that accept an undefined value even if using one is an error."""
+_ACCEPT_UNDEFINED_ALWAYS = {"default", "d"}
+"""Those that accept one even if it is an error in conditions as well."""
+_TESTS_OF_UNDEFINED = {
     "defined",
     "undefined",
     "mapping",
@@ -130,7 +135,7 @@ _ASKING_CHECKS = {
 
 
 class Sandbox(ImmutableSandboxedEnvironment):
-    """One environment of one run."""
+    """The environment of one run."""
 
     intercepted_binops = frozenset({"+", *OPERATORS})
     intercepted_unops = frozenset({"+", "-"})
@@ -143,13 +148,13 @@ class Sandbox(ImmutableSandboxedEnvironment):
         strict: bool,
         in_conditions: bool = False,
     ) -> None:
-        """Make one.
+        """Create an environment.
 
         Args:
-            env: What `env` is.
-            filters: By name, besides those of nunjucks and instead of them.
-            strict: Whether using what is undefined is an error.
-            in_conditions: Whether that is so in conditions and comparisons too, if `strict`.
+            env: The value of `env`.
+            filters: By name; they extend or replace those of nunjucks.
+            strict: Using an undefined value is an error.
+            in_conditions: If `strict`, that includes conditions and comparisons.
         """
         super().__init__(
             undefined=Strict if strict else Lenient,
@@ -169,8 +174,10 @@ class Sandbox(ImmutableSandboxedEnvironment):
         }
         checks = CHECKS
         if strict:
-            known = _all_guarded(known, _ASKING_ALWAYS if in_conditions else _ASKING)
-            checks = _all_guarded(CHECKS, _ASKING_CHECKS)
+            known = _all_guarded(
+                known, _ACCEPT_UNDEFINED_ALWAYS if in_conditions else _ACCEPT_UNDEFINED
+            )
+            checks = _all_guarded(CHECKS, _TESTS_OF_UNDEFINED)
         self.filters: dict[str, Callable[..., Any]] = metered(self.meter, known)
         self.tests = dict(metered(self.meter, checks))
         self.globals = {
@@ -182,29 +189,29 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
     @property
     def lexer(self) -> Lexer:
-        """The lexer; jinja2 would share one between environments."""
+        """The lexer of this environment; jinja2 would share one between environments."""
         return self._lexer
 
     def tree(self, text: str) -> nodes.Template:
-        """The syntax tree of a text, with the meaning of nunjucks.
+        """Return the syntax tree of a text, with the semantics of nunjucks.
 
         Raises:
-            TemplateSyntaxError: It is no template.
-            NunjucksOnlyError: It has what is not imitated.
+            TemplateSyntaxError: It is not a template.
+            NunjucksOnlyError: It uses a feature that is not supported.
         """
         tree = rewritten(*parse(self, text))
-        tree.set_environment(self)  # of the nodes that were put in
+        tree.set_environment(self)  # of the nodes that were inserted
         return tree
 
     def getattr(self, obj: Any, attribute: str) -> Any:
-        """A member, or what is undefined."""
+        """Return a member, or an undefined value."""
         return self.getitem(obj, attribute)
 
     def getitem(self, obj: Any, argument: Any) -> Any:
-        """A member, or what is undefined.
+        """Return a member, or an undefined value.
 
         Raises:
-            NunjucksOnlyError: It is a property or a method of JavaScript's values.
+            NunjucksOnlyError: It is a property or a method of JavaScript values.
         """
         if isinstance(obj, Mapping) or obj.__class__ is Context:
             key = argument if isinstance(argument, str) else self._text_of(argument)
@@ -245,11 +252,11 @@ class Sandbox(ImmutableSandboxedEnvironment):
     def call(self, context: Context, obj: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Call a macro or a global function."""
         if not callable(obj):
-            msg = f"{quote(obj)} is called, which is no function"
+            msg = f"{quote(obj)} is not a function and cannot be called"
             raise TemplateRuntimeError(msg)
         self.meter.enter()
         made = super().call(context, obj, *args, **kwargs)
-        self.meter.leave()  # only what ends a rendering is raised
+        self.meter.leave()  # not in a `finally`: an exception ends the rendering
         return made
 
     def call_binop(
@@ -259,7 +266,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         left: Any,
         right: Any,
     ) -> Any:
-        """The result of an operator."""
+        """Return the result of an operator."""
         if operator == "+":
             made = plus(left, right)
             if isinstance(made, str):
@@ -268,7 +275,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return calculated(operator, OPERATORS[operator], left, right)
 
     def call_unop(self, context: Context, operator: str, arg: Any) -> Any:  # noqa: ARG002
-        """The number with a sign."""
+        """Return a number with a sign."""
         sign = -1 if operator == "-" else 1
         return calculated("*", OPERATORS["*"], sign, arg)
 
@@ -285,7 +292,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
 
 def _internal(meter: Meter) -> Mapping[str, Callable[..., Any]]:
-    """What the rewritten tree calls; see `rewrite`."""
+    """Return the functions that the rewritten tree calls; see `rewrite`."""
     return {
         CONDITION: condition,
         CONCAT: _concat,
@@ -314,7 +321,7 @@ def _concat(*parts: Any) -> str:
 
 
 def _rounds(meter: Meter, value: Any, steps: int) -> Iterable[Any]:
-    """What a loop goes over: members of a list, characters of a text; nothing else has any."""
+    """Return the iterable of a loop: members of a list, characters of a text; empty for anything else."""
     if isinstance(value, list | tuple | str):
         meter.take(len(value) * steps)
         return value
@@ -323,22 +330,22 @@ def _rounds(meter: Meter, value: Any, steps: int) -> Iterable[Any]:
 
 def _pairs(meter: Meter, value: Any, steps: int) -> Iterable[Any]:
     if isinstance(value, Mapping):
-        hint = "write `| items` behind the object"
+        hint = "write `| items` after the object"
         raise NunjucksOnlyError("`for` over the pairs of an object", hint)
     return _rounds(meter, value, steps)
 
 
 def _all_guarded(
-    functions: Mapping[str, Callable[..., Any]], asking: AbstractSet[str]
+    functions: Mapping[str, Callable[..., Any]], accepting: AbstractSet[str]
 ) -> dict[str, Callable[..., Any]]:
     return {
-        name: function if name in asking else _guarded(function)
+        name: function if name in accepting else _guarded(function)
         for name, function in functions.items()
     }
 
 
 def _guarded(filter_: Callable[..., Any]) -> Callable[..., Any]:
-    """A filter that refuses what is undefined."""
+    """Wrap a filter so that it refuses undefined values."""
 
     @functools.wraps(filter_)
     def guarded(*args: Any, **kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Filters of nunjucks that make texts; they take the same arguments, in the same places."""
+"""Filters of nunjucks that return texts, with the same positional arguments."""
 
 import itertools
 import json
@@ -20,7 +20,7 @@ _SPACES = (
     " \t\n\v\f\r\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008"
     "\u2009\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
 )
-"""What JavaScript takes for white space."""
+"""The white space of JavaScript."""
 _NOT_ENCODED = "-_.!~*'()"
 _ESCAPES = str.maketrans(
     {"&": "&amp;", '"': "&quot;", "'": "&#39;", "<": "&lt;", ">": "&gt;", "\\": "&#92;"}
@@ -29,7 +29,7 @@ _TAG = r"</?[a-z][a-z0-9]*\b[^>]*>"
 _TAGS = re.compile(_TAG, re.IGNORECASE | re.ASCII)
 _TAGS_AND_COMMENTS = re.compile(rf"{_TAG}|<!--.*?-->", re.IGNORECASE | re.DOTALL | re.ASCII)
 _WORD = re.compile(r"\w+", re.ASCII)
-_INDENT_UP_TO = 10  # JSON.stringify takes no more
+_INDENT_UP_TO = 10  # the maximum of JSON.stringify
 _PUNCTUATION = re.compile(r"(?:\(|<|&lt;)?(.*?)(?:\.|,|\)|\n|&gt;)?")
 _EMAIL = re.compile(
     r"[\w.!#$%&'*+\-/=?^`{|}~]+@[a-z\d\-]+(\.[a-z\d\-]+)+", re.IGNORECASE | re.ASCII
@@ -39,7 +39,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Safe(str):
-    """A text that `escape` leaves alone."""
+    """A text that `escape` leaves unchanged."""
 
     __slots__ = ()
 
@@ -50,40 +50,40 @@ def _like(source: Any, text: str) -> str:
 
 
 def wanted_text(value: Any, name: str) -> str:
-    """The text that a filter works on: null, undefined and false are an empty one.
+    """Return the text that a filter works on: null, undefined and false are an empty one.
 
     Raises:
-        TemplateRuntimeError: It is no text.
+        TemplateRuntimeError: It is not a text.
     """
     if isinstance(value, str):
         return value
     if is_nothing(value) or value is False:
         return ""
-    msg = f"`{name}` needs a text, got {quote(value)}; `x | string` makes one"
+    msg = f"`{name}` requires a text, got {quote(value)}; `x | string` makes one"
     raise TemplateRuntimeError(msg)
 
 
 def only_text(value: Any, name: str) -> str:
-    """The text that a filter works on.
+    """Return the text that a filter works on.
 
     Raises:
-        TemplateRuntimeError: It is no text.
+        TemplateRuntimeError: It is not a text.
     """
     if isinstance(value, str):
         return value
     shown = "undefined" if isinstance(value, jinja2.Undefined) else quote(value)
-    msg = f"`{name}` needs a text, got {shown}"
+    msg = f"`{name}` requires a text, got {shown}"
     raise TemplateRuntimeError(msg)
 
 
 def capitalize(value: Any) -> str:
-    """The first letter great, all others small."""
+    """Return the text with the first letter in upper case, all others in lower case."""
     lower = wanted_text(value, "capitalize").lower()
     return _like(value, lower[:1].upper() + lower[1:])
 
 
 def center(value: Any, width: Any = None) -> str:
-    """Spaces on both sides up to a width; 80 if none is given."""
+    """Center the text with spaces to a width; 80 by default."""
     text = wanted_text(value, "center")
     width = number_of(width) or 80
     if not len(text) < width:
@@ -95,24 +95,24 @@ def center(value: Any, width: Any = None) -> str:
 
 
 def escape(value: Any) -> Safe:
-    """The text with what HTML gives a meaning written in another way."""
+    """Return the text with characters that are special in HTML escaped."""
     if isinstance(value, Safe):
         return value
     return forceescape(value)
 
 
 def forceescape(value: Any) -> Safe:
-    """As `escape`, also of what is escaped already."""
+    """Do the same as `escape`, even for escaped text."""
     return Safe("" if is_nothing(value) else str(text_of(value)).translate(_ESCAPES))
 
 
 def safe(value: Any) -> Safe:
-    """The text marked as one that `escape` leaves alone."""
+    """Return the text marked so that `escape` leaves it unchanged."""
     return Safe("" if is_nothing(value) else text_of(value))
 
 
 def indent(value: Any, width: Any = None, first: Any = None) -> str:
-    """Spaces in front of each line but the first; 4 if none are given."""
+    """Indent each line but the first; by 4 spaces by default."""
     text = wanted_text(value, "indent")
     spaces = max(0, math.ceil(number_of(width) or 4))
     lines = text.split("\n")
@@ -122,24 +122,24 @@ def indent(value: Any, width: Any = None, first: Any = None) -> str:
 
 
 def lower(value: Any) -> str:
-    """All letters small."""
+    """Return the text in lower case."""
     return wanted_text(value, "lower").lower()
 
 
 def upper(value: Any) -> str:
-    """All letters great."""
+    """Return the text in upper case."""
     return wanted_text(value, "upper").upper()
 
 
 def nl2br(value: Any) -> str:
-    """A `<br />` in front of each line feed."""
+    """Insert `<br />` before each line feed."""
     if is_nothing(value):
         return ""
     return _like(value, re.sub(r"\r\n|\n", "<br />\n", only_text(value, "nl2br")))
 
 
 def replace(value: Any, old: Any, new: Any = None, most: Any = None) -> Any:
-    """A text for each occurrence of another; what is no text stays as it is."""
+    """Replace each occurrence of a text by another; a value that is not text stays unchanged."""
     if is_number(old):
         old = text_of(old)
     elif not isinstance(old, str):
@@ -157,15 +157,15 @@ def replace(value: Any, old: Any, new: Any = None, most: Any = None) -> Any:
 
 
 def string(value: Any) -> str:
-    """The value as text."""
+    """Return the value as text."""
     if is_nothing(value):
-        msg = "`string` needs a value, got nothing"
+        msg = "`string` requires a value, got nothing"
         raise TemplateRuntimeError(msg)
     return _like(value, text_of(value))
 
 
 def striptags(value: Any, keep_lines: Any = None) -> str:
-    """The text without HTML tags, and with single spaces."""
+    """Return the text without HTML tags, and with single spaces."""
     text = _without_tags(wanted_text(value, "striptags")).strip(_SPACES)
     if truth(keep_lines):
         text = "\n".join(line.strip(" ") for line in text.split("\n"))
@@ -175,7 +175,7 @@ def striptags(value: Any, keep_lines: Any = None) -> str:
 
 
 def _without_tags(text: str) -> str:
-    """In three parts, so that nothing is looked for that does not come any more."""
+    """Remove tags in three parts, so that no search runs for an end that does not come."""
     comments = text.rfind("-->") + 3 if "-->" in text else 0
     tags = text.rfind(">") + 1
     first = _TAGS_AND_COMMENTS.sub("", text[:comments])
@@ -183,17 +183,17 @@ def _without_tags(text: str) -> str:
 
 
 def title(value: Any) -> str:
-    """Each word with a great letter."""
+    """Capitalize each word."""
     return _like(value, " ".join(map(capitalize, wanted_text(value, "title").split(" "))))
 
 
 def trim(value: Any) -> str:
-    """The text without white space around it."""
+    """Return the text without surrounding white space."""
     return _like(value, str(only_text(value, "trim")).strip(_SPACES))
 
 
 def truncate(value: Any, length: Any = None, kill_words: Any = None, end: Any = None) -> str:
-    """The beginning of a text, up to the end of a word, and three dots; 255 characters if none are given."""
+    """Return the beginning of a text, up to the end of a word, with three dots; 255 characters by default."""
     text = wanted_text(value, "truncate")
     length = int(number_of(length) or 255)
     if len(text) <= length:
@@ -205,7 +205,7 @@ def truncate(value: Any, length: Any = None, kill_words: Any = None, end: Any = 
 
 
 def urlencode(value: Any) -> str:
-    """The text, or the pairs of an object, as parts of a URL."""
+    """Return the text, or the pairs of an object, encoded for a URL."""
     if isinstance(value, str):
         return urllib.parse.quote(value, safe=_NOT_ENCODED)
     if isinstance(value, Mapping):
@@ -213,7 +213,7 @@ def urlencode(value: Any) -> str:
     elif isinstance(value, list | tuple):
         pairs = [(_at(pair, 0), _at(pair, 1)) for pair in value]
     elif is_nothing(value):
-        msg = "`urlencode` needs a text, an object or pairs, got nothing"
+        msg = "`urlencode` requires a text, an object or pairs, got nothing"
         raise TemplateRuntimeError(msg)
     else:
         pairs = []
@@ -227,7 +227,7 @@ def _at(pair: Any, place: int) -> Any:
 
 
 def urlize(value: Any, length: Any = None, nofollow: Any = None) -> str:
-    """The text with links around what looks like an address."""
+    """Return the text with links around everything that looks like an address."""
     text = only_text(value, "urlize")
     limit = None if math.isnan(number := number_of(length)) or is_nothing(length) else int(number)
     mark = ' rel="nofollow"' if nofollow is True else ""
@@ -253,12 +253,12 @@ def _linked(word: str, limit: int | None, mark: str) -> str:
 
 
 def wordcount(value: Any) -> int | None:
-    """How many words of Latin letters, digits and `_`; null if there are none."""
+    """Return the number of words of Latin letters, digits and `_`; null for none."""
     return len(_WORD.findall(wanted_text(value, "wordcount"))) or None
 
 
 def dump(value: Any, spaces: Any = None) -> str:
-    """The value as JSON, the way `JSON.stringify` writes it; nothing for what is undefined.
+    """Return the value as JSON, as `JSON.stringify` writes it; an empty text for an undefined value.
 
     Example:
         >>> dump({"b": 1.0, "2": [None, float("nan")]})
@@ -277,7 +277,7 @@ def dump(value: Any, spaces: Any = None) -> str:
 
 @attrs.define
 class _Writer:
-    """Writes JSON; stops where it becomes too long or is nested too deeply."""
+    """Writes JSON; stops if it becomes too long or is nested too deeply."""
 
     step: str
     pieces: list[str] = attrs.field(factory=list)
@@ -331,7 +331,7 @@ class _Writer:
 
 
 def _rank(key: str) -> tuple[bool, int]:
-    """JavaScript puts keys that are numbers of list members before all others."""
+    """Order keys as JavaScript does: array indices come before all others."""
     is_index = key.isascii() and key.isdigit() and len(key) <= _INDEX_DIGITS
     is_index = is_index and (key == "0" or key[0] != "0") and int(key) < _INDEX_BELOW
     return not is_index, int(key) if is_index else 0
@@ -342,7 +342,7 @@ _INDEX_DIGITS = 10
 
 
 def load(value: Any) -> Any:
-    """The value of a JSON text.
+    """Parse a JSON text.
 
     Raises:
         TemplateRuntimeError: It is not JSON.
@@ -350,7 +350,7 @@ def load(value: Any) -> Any:
     try:
         return parse_json(text_of(value))
     except ValueError as error:
-        msg = f"`load` needs JSON: {error}"
+        msg = f"`load` requires JSON: {error}"
         raise TemplateRuntimeError(msg) from error
 
 

@@ -1,4 +1,4 @@
-"""What is undefined: nothing at all, or, where the suite asks for it, an error that names it."""
+"""Undefined values: they print nothing or, in strict mode, are an error that names them."""
 
 import difflib
 from collections.abc import Mapping
@@ -12,11 +12,11 @@ from trioeval.text import quote
 
 
 class UnknownVariableError(UndefinedError):
-    """A variable that there is not is used; the message is its name."""
+    """An undefined variable is used; the message is its name."""
 
 
 class _Named(jinja2.ChainableUndefined):
-    """Tells what it was looked for in, and what may have been meant."""
+    """An undefined value that knows its owner and suggests a similar name."""
 
     __slots__ = ()
 
@@ -54,12 +54,12 @@ class Lenient(_Named):
 
 
 class Strict(_Named):
-    """False, unequal, with undefined members, and good for nothing else."""
+    """Is false and unequal to everything, has undefined members, and refuses any other use."""
 
     __slots__ = ()
 
     def refuse(self) -> NoReturn:
-        """Raise the error that names what is undefined."""
+        """Raise the error that names the undefined value."""
         self._fail_with_undefined_error()
 
     def __str__(self) -> str:

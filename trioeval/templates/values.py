@@ -1,10 +1,10 @@
-"""Values as JavaScript sees them: their text, their truth, how they are added and compared.
+"""Values with the semantics of JavaScript: text, truth, addition and comparison.
 
-Theory. Python and JavaScript agree on most of what templates do with JSON data and disagree on the rest
-without a word: an empty list is true there, `1 == "1"` holds, `"5" - 2` is 3. Of these, what says nothing
-surprising is done here as it is done there; what lives by conversion is refused with `NunjucksOnlyError`,
-so that no template ever means something else than where it comes from. Wherever both languages give the
-same, nothing is refused: `1 == "one"` is false in both.
+Theory. Python and JavaScript agree on most of what templates do with JSON data, and silently disagree on the
+rest: an empty list is true in JavaScript, `1 == "1"` holds, `"5" - 2` is 3. Unsurprising behaviour is done as
+in JavaScript; behaviour that depends on conversions is refused with `NunjucksOnlyError`, so that no template
+means something else than in its origin. Nothing is refused if both languages give the same result:
+`1 == "one"` is false in both.
 """
 
 import math
@@ -20,13 +20,13 @@ from trioeval.templates.limits import check_size
 from trioeval.text import json_text, number_text, quote
 
 OBJECT = "[object Object]"
-_EXACT_BELOW = 2**53  # whole numbers up to here are the same in JavaScript
+_EXACT_BELOW = 2**53  # whole numbers below this are exact in JavaScript
 _DECIMAL = re.compile(r"[+-]?(?:Infinity|(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)")
 _WITH_BASE = re.compile(r"0(?:[xX][0-9a-fA-F]{1,250}|[oO][0-7]{1,250}|[bB][01]{1,250})")
 
 
 class NunjucksOnlyError(TemplateRuntimeError):
-    """Something that nunjucks does and that is not imitated; the message names it, `hint` what to write."""
+    """A feature of nunjucks that is not supported; the message names it, `hint` its replacement."""
 
     def __init__(self, what: str, hint: str, line: int | None = None) -> None:
         super().__init__(what)
@@ -35,12 +35,12 @@ class NunjucksOnlyError(TemplateRuntimeError):
 
 
 def is_nothing(value: Any) -> bool:
-    """Whether a value is null or undefined."""
+    """Return whether a value is null or undefined."""
     return value is None or isinstance(value, jinja2.Undefined)
 
 
 class AsJson:
-    """Objects and lists that are printed as JSON, and not as JavaScript prints them; see `as_json`."""
+    """Objects and lists that print as JSON instead of as JavaScript prints them; see `as_json`."""
 
 
 class _JsonObject(AsJson, dict[str, Any]):
@@ -52,7 +52,7 @@ class _JsonList(AsJson, list[Any]):
 
 
 def as_json(value: Any) -> Any:
-    """A copy of JSON data that is printed as JSON wherever it is an object or a list.
+    """Return a copy of JSON data whose objects and lists print as JSON.
 
     Example:
         >>> found = as_json({"a": [1, {"b": None}]})
@@ -69,7 +69,7 @@ def as_json(value: Any) -> Any:
 
 
 def text_of(value: Any) -> str:
-    """The text of a value as `String(value)` has it, for all that JSON can hold.
+    """Return the text of a value as `String(value)` does, for all JSON data.
 
     Raises:
         TemplateRuntimeError: It is very long, or is a function.
@@ -88,7 +88,7 @@ def text_of(value: Any) -> str:
 
 
 def printed(value: Any) -> Any:
-    """What is printed for a value, if not the value itself.
+    """Return what is printed for a value; a text or an undefined value is returned unchanged.
 
     Raises:
         TemplateRuntimeError: It is very long, or is a function.
@@ -122,7 +122,7 @@ def printed(value: Any) -> Any:
 
 
 def _leaves(value: Iterable[Any]) -> Iterator[str]:
-    """The texts of all members on all levels; a list without members counts as an empty one."""
+    """Yield the texts of all members on all levels; an empty list counts as an empty text."""
     waiting = [iter(value)]
     size = 0
     while waiting:
@@ -139,7 +139,7 @@ def _leaves(value: Iterable[Any]) -> Iterator[str]:
 
 
 def truth(value: Any) -> bool:
-    """Whether a value counts as true in JavaScript: lists and objects do, not-a-number does not.
+    """Return whether a value is true in JavaScript: lists and objects are, NaN is not.
 
     Example:
         >>> [truth(value) for value in ([], {}, "", "0", 0, None, float("nan"))]
@@ -147,11 +147,11 @@ def truth(value: Any) -> bool:
     """
     if isinstance(value, list | tuple | Mapping):
         return True
-    return bool(value) and value == value  # noqa: PLR0124, the test for not-a-number
+    return bool(value) and value == value  # noqa: PLR0124, the test for NaN
 
 
 def condition(value: Any) -> Any:
-    """A value whose truth is asked for, as it is.
+    """Return a value that is used as a condition.
 
     Raises:
         NunjucksOnlyError: It is true in one of the languages only.
@@ -165,17 +165,17 @@ def condition(value: Any) -> Any:
             f"{what} as a condition, which counts as true", "write `x | length`"
         )
     if isinstance(value, float) and math.isnan(value):
-        raise NunjucksOnlyError("not-a-number as a condition", "write `x is number`")
+        raise NunjucksOnlyError("NaN as a condition", "write `x is number`")
     return value
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value is a number, which true and false are not."""
+    """Return whether a value is a number; true and false are not."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def number_of(value: Any) -> float:
-    """The number that JavaScript converts a value to; not-a-number if there is none.
+    """Return the number that JavaScript converts a value to; NaN if it cannot.
 
     Example:
         >>> number_of("3.5"), number_of(" "), number_of(True), number_of("x")
@@ -208,10 +208,10 @@ def _read(text: str) -> float:
 
 
 def plus(left: Any, right: Any) -> Any:
-    """`+`: the sum of two numbers, or two texts in a row.
+    """Implement `+`: the sum of two numbers, or the concatenation of two texts.
 
     Raises:
-        NunjucksOnlyError: One of both is neither, or they are not of one kind.
+        NunjucksOnlyError: One of them is neither, or their types differ.
     """
     if isinstance(left, str) and isinstance(right, str):
         check_size(len(left) + len(right))
@@ -223,13 +223,13 @@ def plus(left: Any, right: Any) -> Any:
 
 
 def calculated(sign: str, function: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
-    """The result of an operator for two numbers, as floats where whole numbers are too great to be exact.
+    """Return the result of an operator for two numbers; as float if a whole number is too large to be exact.
 
     Raises:
-        NunjucksOnlyError: One of them is no number.
+        NunjucksOnlyError: One of them is not a number.
     """
     if not (isinstance(left, int | float) and isinstance(right, int | float)):
-        what = f"`{sign}` of what is no number, {_shown(left)} {sign} {_shown(right)}"
+        what = f"`{sign}` with a value that is not a number, {_shown(left)} {sign} {_shown(right)}"
         raise NunjucksOnlyError(what, "write `x | float` where a text is a number")
     if left.__class__ is int and right.__class__ is int and sign != "**":
         result = function(left, right)
@@ -279,7 +279,7 @@ OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {
 
 
 def same(left: Any, right: Any) -> bool:
-    """`==` where it says the same as `===`, which is nearly everywhere.
+    """Implement `==` where it equals `===`, which is nearly everywhere.
 
     Raises:
         NunjucksOnlyError: The values are equal in one of the languages only.
@@ -300,15 +300,15 @@ def same(left: Any, right: Any) -> bool:
 
 
 def _alike(left: Any, right: Any) -> bool:
-    """Equality of values of two kinds, or of lists and objects."""
-    hint = "compare values of one kind: `x | string` or `x | float`"
+    """Compare two values of different types, or lists and objects."""
+    hint = "compare values of the same type: `x | string` or `x | float`"
     both = _is_compound(left) + _is_compound(right)
     if both == 2:  # noqa: PLR2004, both of them
         if left is not right and left == right:
             hint = "compare their texts: `a | dump == b | dump`"
             raise NunjucksOnlyError("`==` of two lists or objects, which are never equal", hint)
         return left is right
-    # A list becomes a text first, and that a number only beside one.
+    # A list is converted to text first, and that to a number only next to a number.
     by_text = both and (isinstance(left, str) or isinstance(right, str))
     convert = text_of if by_text else number_of
     if convert(left) == convert(right):
@@ -317,7 +317,7 @@ def _alike(left: Any, right: Any) -> bool:
 
 
 def identical(left: Any, right: Any) -> bool:
-    """`===`: equal and of one kind; lists and objects only if they are one.
+    """Implement `===`: equal and of the same type; lists and objects only if they are identical.
 
     Example:
         >>> identical(1, 1.0), identical(1, True), identical([], [])
@@ -331,10 +331,10 @@ def identical(left: Any, right: Any) -> bool:
 
 
 def less(left: Any, right: Any) -> bool:
-    """`<` of two numbers or two texts; nothing is less than what is undefined.
+    """Implement `<` for two numbers or two texts; nothing is less than an undefined value.
 
     Raises:
-        NunjucksOnlyError: They are of two kinds.
+        NunjucksOnlyError: Their types differ.
     """
     if isinstance(left, str) and isinstance(right, str):
         return str(left) < str(right)
@@ -342,15 +342,15 @@ def less(left: Any, right: Any) -> bool:
         return left < right
     if isinstance(left, jinja2.Undefined) or isinstance(right, jinja2.Undefined):
         return False
-    what = f"an order of values of two kinds, {quote(left)} and {quote(right)}"
+    what = f"an order of values of different types, {quote(left)} and {quote(right)}"
     raise NunjucksOnlyError(what, "compare numbers with numbers: `x | float`")
 
 
 def contains(holder: Any, member: Any) -> bool:
-    """`in`: a part of a text, a member of a list, a key of an object.
+    """Implement `in`: a part of a text, a member of a list, a key of an object.
 
     Raises:
-        TemplateRuntimeError: What is looked into is none of these.
+        TemplateRuntimeError: The holder is none of these.
     """
     if isinstance(holder, str):
         return text_of(member) in holder
@@ -358,7 +358,7 @@ def contains(holder: Any, member: Any) -> bool:
         return any(identical(member, one) for one in holder)
     if isinstance(holder, Mapping):
         return text_of(member) in holder
-    msg = f"`in` looks into a text, a list or an object, not into {_shown(holder)}"
+    msg = f"`in` requires a text, a list or an object on its right, got {_shown(holder)}"
     raise TemplateRuntimeError(msg)
 
 

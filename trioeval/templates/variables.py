@@ -1,14 +1,15 @@
-# Apart from `templates.engine`: which variables a template names is asked without rendering it.
-r"""Variables that hold templates themselves, before the prompt is rendered with them.
+# Apart from `templates.engine`: the variables that a template names are determined without rendering it.
+r"""Variables that contain templates themselves, before the prompt is rendered with them.
 
-Three steps, of which assertions see the first two: one line feed off the end of each text; `{{ name }}` in a
-text replaced by that variable, one in each text and pass, in five passes; then texts whose variables are
-all defined are rendered. The second is no rendering but a replacement in text, whence its habits: the first
-reference only, null as `null`, and `$&`, `` $` ``, `$'` and `$$` in what is put in mean what they mean to
-`String.replace`. The third does not look into `raw` blocks, which are there to be left alone.
+There are three steps; assertions see the first two. One line feed is removed from the end of each text;
+`{{ name }}` in a text is replaced by that variable, one in each text and pass, in five passes; then texts
+whose variables are all defined are rendered. The second step is not rendering but text replacement, which
+explains its peculiarities: the first reference only, null as `null`, and `$&`, `` $` ``, `$'` and `$$` in
+the inserted text have the meaning they have in `String.replace`. The third step does not look into `raw`
+blocks.
 
-A variable that is marked as data (see `verbatim`) takes part in none of them. A reference to one stays until
-the text around it has been rendered, or cannot be: see `placed`.
+Row data (see `verbatim`) is excluded from all of them. A reference to it remains until the text around it has
+been rendered, or cannot be: see `placed`.
 """
 
 import re
@@ -32,10 +33,10 @@ _ROOT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def resolved(variables: Mapping[str, Any]) -> dict[str, Any]:
-    r"""The variables as assertions see them.
+    r"""Return the variables as assertions see them.
 
     Raises:
-        TooMuchError: One of them would grow very long, or all would together.
+        TooMuchError: One of them would grow too long, or all would together.
 
     Example:
         >>> resolved({"a": "<{{ b }}>", "b": "{{c}}!\n", "c": [1, None], "d": "{{ 1 + 1 }}"})
@@ -69,17 +70,17 @@ def resolved(variables: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def names_data(value: Any, variables: Mapping[str, Any]) -> bool:
-    """Whether a variable is a text with a reference to one that is data."""
+    """Return whether a variable is a text with a reference to row data."""
     return _refers(value) and any(
         isinstance(variables.get(one[1]), Verbatim) for one in _REFERENCE.finditer(value)
     )
 
 
 def placed(value: str, variables: Mapping[str, Any]) -> str:
-    """A text with what is data in the places of its references; it is data itself.
+    """Return a text with its references to row data replaced; the result is row data itself.
 
     Raises:
-        TooMuchError: It would grow very long.
+        TooMuchError: It would grow too long.
 
     Example:
         >>> placed("{{ a }} {{ b }}", {"a": from_model("{{ b }}"), "b": 1})
@@ -119,14 +120,14 @@ def _put(value: str, match: re.Match[str], text: str) -> str:
 
 
 def uses_undefined(text: str, variables: Mapping[str, Any]) -> bool:
-    """Whether a text names a variable that there is not, by its looks: in `{{ … }}`, `if` and `for`.
+    """Return whether a text seems to name an undefined variable: in `{{ … }}`, `if` and `for`.
 
     Example:
         >>> uses_undefined("{{ a | upper }}", {}), uses_undefined("{{ env.HOME }}", {})
         (True, False)
     """
     text = _without_raw(text)
-    end = text.rfind("#}") + 2 if "#}" in text else 0  # a comment that does not end is none
+    end = text.rfind("#}") + 2 if "#}" in text else 0  # a comment that does not end is not one
     text = _COMMENT.sub("", text[:end]) + text[end:]
     used = set(_used(text))
     for member, source in _LOOP.findall(text):
@@ -150,7 +151,7 @@ def _without_raw(text: str) -> str:
 
 
 def _used(text: str) -> Iterator[str]:
-    """What stands first in each `{{ … }}`, `if` and `for` that closes; one look at each character or two."""
+    """Yield the first word of each `{{ … }}`, `if` and `for` that closes; reads a character at most twice."""
     braces, percents, line_ends = _Ahead("}", text), _Ahead("%}", text), _Ahead(_LINE_END, text)
     begin = 0
     while found := _OPENED.search(text, begin):
@@ -161,7 +162,7 @@ def _used(text: str) -> Iterator[str]:
             close = braces.after(here) if piped else here
             if close - here != 1 and text.startswith(
                 "}}", close
-            ):  # 1 is a pipe with nothing behind it
+            ):  # 1 is a pipe with nothing after it
                 yield name
                 begin = close + 2
             continue
@@ -176,7 +177,7 @@ def _used(text: str) -> Iterator[str]:
 
 
 class _Ahead:
-    """Where something comes next; asked at places that do not go back, it looks at no part twice."""
+    """The next occurrence of a pattern; for positions that never decrease, no part is read twice."""
 
     def __init__(self, what: str | re.Pattern[str], text: str) -> None:
         self._pattern = re.compile(re.escape(what)) if isinstance(what, str) else what
@@ -184,7 +185,7 @@ class _Ahead:
         self._found = -1
 
     def after(self, place: int) -> int:
-        """The first one that does not begin before a place; behind the text if there is none."""
+        """Return the first occurrence at or after a position; a position after the text if there is none."""
         if self._found < place:
             found = self._pattern.search(self._text, place)
             self._found = found.start() if found else len(self._text) + 1

@@ -1,8 +1,8 @@
 """The reference implementation for property-testing schedulers.
 
-The strategies and the checks of foreign schedulers need hypothesis, and import it when they are first used.
-It makes Trio's scheduling deterministic for the whole process: add `st.random_module()` to every property
-about concurrency.
+The strategies and the checks of foreign schedulers need hypothesis, and import it at their first use. It
+makes Trio's scheduling deterministic for the whole process: add `st.random_module()` to every property about
+concurrency.
 """
 
 import importlib
@@ -12,9 +12,9 @@ from trioeval.testing.conformance_provider import broken_promises as broken_prom
 from trioeval.testing.conformance_provider import check_provider as check_provider
 from trioeval.testing.conformance_provider import echoes as echoes
 from trioeval.testing.conformance_provider import numbered as numbered
-from trioeval.testing.foreign import Answer as Answer
 from trioeval.testing.foreign import Emit as Emit
 from trioeval.testing.foreign import ForeignJob as ForeignJob
+from trioeval.testing.foreign import ForeignReply as ForeignReply
 from trioeval.testing.foreign import Scheduler as Scheduler
 from trioeval.testing.foreign import Send as Send
 from trioeval.testing.lane_laws import check_aimd as check_aimd
@@ -56,29 +56,29 @@ from trioeval.testing.model_parts import PredictedOutcome as PredictedOutcome
 from trioeval.testing.model_parts import Prediction as Prediction
 from trioeval.testing.perform import run_scenario as run_scenario
 from trioeval.testing.perform import run_side_by_side as run_side_by_side
-from trioeval.testing.scenario import Attempt as Attempt
-from trioeval.testing.scenario import Call as Call
+from trioeval.testing.scenario import AttemptScript as AttemptScript
+from trioeval.testing.scenario import CallScript as CallScript
 from trioeval.testing.scenario import Caps as Caps
+from trioeval.testing.scenario import JobScript as JobScript
 from trioeval.testing.scenario import Known as Known
 from trioeval.testing.scenario import Pause as Pause
 from trioeval.testing.scenario import Retune as Retune
-from trioeval.testing.scenario import Scenario as Scenario
-from trioeval.testing.scenario import Script as Script
+from trioeval.testing.scenario import RunScenario as RunScenario
 from trioeval.testing.scenario import ScriptedError as ScriptedError
-from trioeval.testing.scenario import Shared as Shared
+from trioeval.testing.scenario import SharedLimitScript as SharedLimitScript
 from trioeval.testing.scenario import Together as Together
-from trioeval.testing.shared import Keeper as Keeper
+from trioeval.testing.shared import PermitServer as PermitServer
 from trioeval.testing.simulated import SimulatedProvider as SimulatedProvider
 from trioeval.testing.simulated import SimulatedServer as SimulatedServer
-from trioeval.testing.trace import Asked as Asked
 from trioeval.testing.trace import Emission as Emission
-from trioeval.testing.trace import Lent as Lent
+from trioeval.testing.trace import GrantedPermit as GrantedPermit
+from trioeval.testing.trace import LaneSample as LaneSample
 from trioeval.testing.trace import PermitEnd as PermitEnd
-from trioeval.testing.trace import Recorder as Recorder
-from trioeval.testing.trace import Sample as Sample
+from trioeval.testing.trace import RequestedCall as RequestedCall
+from trioeval.testing.trace import RunTrace as RunTrace
 from trioeval.testing.trace import Settled as Settled
-from trioeval.testing.trace import Span as Span
-from trioeval.testing.trace import Trace as Trace
+from trioeval.testing.trace import TraceRecorder as TraceRecorder
+from trioeval.testing.trace import TraceSpan as TraceSpan
 from trioeval.testing.virtual import run_virtual as run_virtual
 
 if TYPE_CHECKING:

@@ -1,9 +1,9 @@
-"""Holds a scheduler that somebody else wrote to the laws.
+"""Checks of foreign schedulers and paces against the laws.
 
-A scheduler here is any async callable that gets jobs and lanes, makes the requests of each job through
-`send` and hands each result to `emit`. It needs to know nothing of this kernel. The check draws scenarios,
-runs them on the virtual clock with a recorder behind `send` and `emit`, and judges the laws that can be
-seen from there: see `outside_laws`. What a scheduler does not offer is declared, and left out of the
+A scheduler here is any async callable that gets jobs and lanes, makes the requests of each job through `send`
+and passes each result to `emit`. It needs to know nothing of this kernel. The check draws scenarios, runs
+them on the virtual clock with a recorder behind `send` and `emit`, and checks the laws that are visible
+there: see `outside_laws`. Capabilities that a scheduler does not have are declared, and not used in the
 scenarios.
 """
 
@@ -19,25 +19,25 @@ from trioeval.errors import CallError, Fault, UsageError
 from trioeval.kernel import LaneSpec
 from trioeval.testing.foreign import Scheduler, call_of
 from trioeval.testing.outside_laws import OUTSIDE_CHECKS, Seen
-from trioeval.testing.scenario import Attempt, Call, Scenario, Script
+from trioeval.testing.scenario import AttemptScript, CallScript, JobScript, RunScenario
 from trioeval.testing.smallest import Smallest, find_smallest
-from trioeval.testing.trace import Span, Trace
+from trioeval.testing.trace import RunTrace, TraceSpan
 
-# Holds the arithmetic of a pace that somebody else wrote to its rules.
+# Check the arithmetic of a foreign pace.
 #
 # A pace says when the next request may start. It is checked with calls only, without a clock and without
-# Trio: requests are made at drawn instants, each start is held against all earlier ones by brute force, and
-# so the pace must be exact where it keeps one number in place of the past.
+# Trio: requests are made at drawn instants, each start is compared with all earlier ones by brute force, and
+# so the pace must be exact although it stores one number in place of the past.
 
 
 PaceRule: TypeAlias = Literal["FIRST", "RATE", "EAGER", "MONOTONE", "LONG_RUN"]
-"""What a pace promises.
+"""The rules of a pace.
 
 * FIRST: the first start is at once.
 * RATE: any window of length T holds at most burst + T·rpm/60 starts, each `min_gap` after the one before.
-* EAGER: no start is later than RATE asks for.
+* EAGER: no start is later than RATE requires.
 * MONOTONE: `earliest(now)` is at or after `now`, never falls as `now` grows, and holds when it is reached.
-* LONG_RUN: who asks again at once, many times, gets the full rate.
+* LONG_RUN: a client that requests again at once, many times, gets the full rate.
 """
 
 _TOLERANCE = 1e-9
@@ -48,24 +48,24 @@ class PaceLike(Protocol):
     """A pace: `take` returns the next state, which may be the same object, changed."""
 
     def earliest(self, now: float, /) -> float:
-        """The first instant at or after `now`, in seconds, at which a request may start."""
+        """Return the first instant at or after `now`, in seconds, at which a request may start."""
         ...
 
     def take(self, now: float, /) -> Self:
-        """The pace after a start at `now`, which is not before `earliest(now)`."""
+        """Return the pace after a start at `now`, which is not before `earliest(now)`."""
         ...
 
 
 @attrs.frozen
 class PaceLimits:
-    """What a pace is made with."""
+    """The configuration of a pace."""
 
     rpm: float | None
     """Requests per minute; None sets no rate."""
     burst: int
     """Requests that may start together after a pause, ≥ 1."""
     min_gap: float
-    """Least seconds between two starts, ≥ 0."""
+    """The least seconds between two starts, ≥ 0."""
 
     @property
     def period(self) -> float:
@@ -73,7 +73,7 @@ class PaceLimits:
         return 60 / self.rpm if self.rpm else 0.0
 
     def earliest(self, starts: Sequence[float]) -> float:
-        """The first instant that every window with the earlier starts allows, by brute force."""
+        """Return the first instant that every window with the earlier starts allows, by brute force."""
         windows = [
             at + (len(starts) - place + 1 - self.burst) * self.period
             for place, at in enumerate(starts)
@@ -84,11 +84,11 @@ class PaceLimits:
 
 @attrs.frozen
 class PaceBreach:
-    """One rule that a pace breaks."""
+    """A rule that a pace breaks."""
 
     rule: str
     message: str
-    """What was seen, in the smallest example that shows it."""
+    """The violation, in the smallest example that shows it."""
     limits: PaceLimits
     waits: tuple[float, ...]
     """Seconds from each start to the next request."""
@@ -98,19 +98,19 @@ class PaceBreach:
 
 
 MakePace: TypeAlias = Callable[[float | None, int, float], PaceLike]
-"""`make(rpm, burst, min_gap)` gives a pace that has seen no start."""
+"""`make(rpm, burst, min_gap)` returns a pace without any start."""
 
 
 def check_pacer(make: MakePace, *, examples: int = 200, seed: int = 0) -> None:
-    """Hold a pace to its rules; instants that differ by less than a nanosecond are taken as equal.
+    """Check a pace against its rules; instants that differ by less than a nanosecond count as equal.
 
     Args:
-        make: Gives a fresh pace for limits.
-        examples: How many sequences of requests are drawn, ≥ 1.
+        make: Returns a fresh pace for given limits.
+        examples: Number of sequences of requests to draw, ≥ 1.
         seed: Equal seeds draw equal sequences.
 
     Raises:
-        AssertionError: It names every rule that is broken, each with the smallest example found.
+        AssertionError: It names every broken rule, each with the smallest example found.
 
     Example:
         >>> from trioeval.rates import Pace
@@ -125,7 +125,7 @@ def check_pacer(make: MakePace, *, examples: int = 200, seed: int = 0) -> None:
 def broken_pace_rules(
     make: MakePace, *, examples: int = 200, seed: int = 0
 ) -> dict[PaceRule, PaceBreach]:
-    """What `check_pacer` finds, by rule; empty if all hold."""
+    """Return the findings of `check_pacer` by rule; empty if all rules hold."""
 
     def judge(example: _Example, rules: Collection[str]) -> dict[str, str]:
         first: dict[str, str] = {}
@@ -160,7 +160,7 @@ _EXAMPLES: st.SearchStrategy[_Example] = st.tuples(
 def _replay(
     make: MakePace, limits: PaceLimits, waits: Sequence[float]
 ) -> Iterator[tuple[PaceRule, str]]:
-    """Every breach in the order in which it is met; a pace that is too early is believed all the same."""
+    """Yield every violation in order; a pace that is too early is followed all the same."""
     pace, now = make(limits.rpm, limits.burst, limits.min_gap), 0.0
     starts: list[float] = []
     for wait in waits:
@@ -168,7 +168,9 @@ def _replay(
         at = pace.earliest(now)
         yield from _check_monotone(pace, now, at)
         right = max(now, limits.earliest(starts))
-        told = f"asked at {now}, start {len(starts)} may be at {at}, right is {right}; before: {starts}"
+        told = (
+            f"at {now}, start {len(starts)} is allowed at {at}, expected {right}; before: {starts}"
+        )
         if not starts and at > now + _TOLERANCE:
             yield "FIRST", told
         if at < right - _TOLERANCE:
@@ -191,7 +193,7 @@ def _check_monotone(pace: PaceLike, now: float, at: float) -> Iterator[tuple[Pac
 
 
 def _run_long(make: MakePace, limits: PaceLimits) -> Iterator[tuple[PaceRule, str]]:
-    """Ask again at once, many times."""
+    """Request again at once, many times."""
     pace, now = make(limits.rpm, limits.burst, limits.min_gap), 0.0
     for _ in range(_LONG_RUN):
         now = max(now, pace.earliest(now))
@@ -199,19 +201,19 @@ def _run_long(make: MakePace, limits: PaceLimits) -> Iterator[tuple[PaceRule, st
     last = _LONG_RUN - 1
     right = max((last + 1 - limits.burst) * limits.period, last * limits.min_gap)
     if not math.isclose(now, right, abs_tol=_TOLERANCE * _LONG_RUN):
-        yield "LONG_RUN", f"{_LONG_RUN} starts took {now} s, right is {right}"
+        yield "LONG_RUN", f"{_LONG_RUN} starts took {now} s, expected {right}"
 
 
 OUTSIDE_LAWS: tuple[str, ...] = tuple(OUTSIDE_CHECKS)
-"""The laws that can be judged from outside a scheduler."""
+"""The laws that can be checked from outside a scheduler."""
 
 Capability: TypeAlias = Literal[
     "rate", "burst", "gap", "retries", "retry_after", "timeout", "deadline", "stop", "cancel"
 ]
-"""What a scenario may ask of a scheduler beyond running jobs on lanes of some width."""
+"""A feature that a scenario may use beyond running jobs on lanes with a max concurrency."""
 
 CAPABILITIES: tuple[Capability, ...] = get_args(Capability)
-"""All of them."""
+"""All capabilities."""
 
 _TERMS = ("deadline", "stop")
 _ENDS = ("deadline", "stop", "cancel")
@@ -220,13 +222,13 @@ _NAMES = ("a", "b", "c")
 
 @attrs.frozen
 class Breach:
-    """One law that a scheduler breaks."""
+    """A law that a scheduler breaks."""
 
     law: str
     message: str
-    """What was seen in the smallest scenario that shows it: its lanes, its jobs, and a timeline."""
-    scenario: Scenario
-    """That scenario."""
+    """The smallest scenario that shows the violation: its lanes, its jobs, and a timeline."""
+    scenario: RunScenario
+    """The smallest scenario."""
 
     def __str__(self) -> str:
         return self.message
@@ -240,22 +242,22 @@ def check_scheduler(
     laws: Iterable[str] | None = None,
     unsupported: Iterable[Capability] = (),
 ) -> None:
-    """Hold a scheduler to the laws, in drawn scenarios on the virtual clock.
+    """Check a scheduler against the laws, in drawn scenarios on the virtual clock.
 
-    Not for use inside a Trio run: it makes its own ones.
+    Not for use inside a Trio run: it starts its own.
 
     Args:
-        make: Gives a fresh scheduler, for each run.
-        examples: How many scenarios are drawn, ≥ 1.
+        make: Returns a fresh scheduler, for each run.
+        examples: Number of scenarios to draw, ≥ 1.
         seed: Equal seeds draw equal scenarios.
-        laws: Names from `OUTSIDE_LAWS`; None takes all.
-        unsupported: Names from `CAPABILITIES` that no scenario asks for. A scheduler without `deadline`
-            or `stop` is called without the argument of that name.
+        laws: Names from `OUTSIDE_LAWS`; None checks all.
+        unsupported: Names from `CAPABILITIES` that no scenario uses. A scheduler without `deadline` or `stop`
+            is called without the argument of that name.
 
     Raises:
-        AssertionError: It names every law that is broken, each with the smallest scenario found.
-        UsageError: `laws` or `unsupported` holds a name that is not known, or the scheduler does not take
-            an argument that it should.
+        AssertionError: It names every broken law, each with the smallest scenario found.
+        UsageError: `laws` or `unsupported` contains an unknown name, or the scheduler does not accept an
+            argument that it should.
     """
     found = broken_laws(make, examples=examples, seed=seed, laws=laws, unsupported=unsupported)
     if found:
@@ -271,18 +273,18 @@ def broken_laws(
     laws: Iterable[str] | None = None,
     unsupported: Iterable[Capability] = (),
 ) -> dict[str, Breach]:
-    """What `check_scheduler` finds, by law, in the order of `OUTSIDE_LAWS`; empty if all hold.
+    """Return the findings of `check_scheduler` by law, in the order of `OUTSIDE_LAWS`; empty if all hold.
 
     Raises:
-        UsageError: `laws` or `unsupported` holds a name that is not known, or the scheduler does not take
-            an argument that it should.
+        UsageError: `laws` or `unsupported` contains an unknown name, or the scheduler does not accept an
+            argument that it should.
     """
     wanted = _known("laws", OUTSIDE_LAWS if laws is None else laws, OUTSIDE_LAWS)
     lacking = _known("unsupported", unsupported, CAPABILITIES)
     terms = frozenset(_TERMS) - set(lacking)
     _check_arguments(make(), sorted(terms))
 
-    def judge(scenario: Scenario, some: Collection[str]) -> dict[str, str]:
+    def judge(scenario: RunScenario, some: Collection[str]) -> dict[str, str]:
         seen = Seen(make, scenario, terms)
         return {law: what for law in some if (what := _breach(law, seen)) is not None}
 
@@ -306,34 +308,36 @@ def _known(argument: str, names: Iterable[str], known: Collection[str]) -> list[
 
 
 def _check_arguments(scheduler: Scheduler, terms: Collection[str]) -> None:
-    """Before any run: the error of a call would look like a failure of the scheduler."""
+    """Check the signature before any run: the error of a call would look like a failure of the scheduler."""
     parameters = inspect.signature(scheduler).parameters.values()
     if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters):
         return
     taken = {one.name for one in parameters}
     if missing := [name for name in terms if name not in taken]:
-        lacks = f"the scheduler takes no argument {' and no '.join(missing)}"
+        lacks = f"the scheduler does not accept the argument {' and the argument '.join(missing)}"
         msg = f"{lacks}: add it, or declare unsupported={missing}"
         raise UsageError(msg)
 
 
-# Made once: to make a strategy takes longer than to draw from it.
+# Created once: creating a strategy takes longer than drawing from it.
 _SECONDS = st.integers(1, 16).map(lambda quarters: quarters / 4)
-# No sum of a few of them is the instant at which a scheduler that looks once in a while would look.
+# No sum of a few of them is the instant at which a polling scheduler would look.
 _ODD_SECONDS = st.integers(1, 8).map(lambda quarters: quarters / 4 + 1 / 16)
 _WAITS = st.sampled_from((1.25, None, 2.5, 5.0))
-_FAILED: Mapping[str, st.SearchStrategy[Attempt]] = {
-    "retries": st.builds(Attempt, _ODD_SECONDS, st.just(Fault.TRANSIENT)),
-    "retry_after": st.builds(Attempt, _ODD_SECONDS, st.just(Fault.RATE_LIMITED), _WAITS),
+_FAILED: Mapping[str, st.SearchStrategy[AttemptScript]] = {
+    "retries": st.builds(AttemptScript, _ODD_SECONDS, st.just(Fault.TRANSIENT)),
+    "retry_after": st.builds(AttemptScript, _ODD_SECONDS, st.just(Fault.RATE_LIMITED), _WAITS),
 }
-_LAST = st.builds(Attempt, _ODD_SECONDS).map(lambda last: (last,))
-_AT_ONCE = st.builds(Call, st.sampled_from(_NAMES), _SECONDS, st.sampled_from((False, False, True)))
+_LAST = st.builds(AttemptScript, _ODD_SECONDS).map(lambda last: (last,))
+_AT_ONCE = st.builds(
+    CallScript, st.sampled_from(_NAMES), _SECONDS, st.sampled_from((False, False, True))
+)
 _ENDLESS = st.just(math.inf)
 _TIMEOUTS = st.sampled_from((math.inf, math.inf, 0.5, 1.0, 2.0))
 # No call ends at such an instant.
 _CUTS = st.integers(0, 7).map(lambda halves: halves / 2 + 1 / 32)
 _ALIKE = st.sampled_from((None,) * 5 + (0.25, 1.0, 2.5))
-# Many without a rate: else hardly anything ever waits for a slot. None gives up, and none learns.
+# Many lanes have no rate: else jobs hardly ever wait for a slot. None gives up, and none learns.
 _LANES = tuple(
     st.tuples(
         st.builds(
@@ -351,17 +355,17 @@ _LANES = tuple(
     )
     for name in _NAMES
 )
-_EMPTY = Scenario((LaneSpec("a", 1),), ())
+_EMPTY = RunScenario((LaneSpec("a", 1),), ())
 
 
-def outside_scenarios(*, unsupported: Collection[str] = ()) -> st.SearchStrategy[Scenario]:
-    """Up to three lanes, and jobs of one call, which may fail, be made again, or take too long.
+def outside_scenarios(*, unsupported: Collection[str] = ()) -> st.SearchStrategy[RunScenario]:
+    """Up to three lanes, and jobs of one call, which may fail, be retried, or take too long.
 
     Some runs are cut at an instant. Every request takes at least a quarter of a second. The jobs of some
     lanes are alike: they take the same time, and none of them fails.
 
     Args:
-        unsupported: Names from `CAPABILITIES` of what is not drawn.
+        unsupported: Names from `CAPABILITIES` that are not drawn.
     """
     failed = [strategy for name, strategy in _FAILED.items() if name not in unsupported]
     calls = [_AT_ONCE, *(_again(strategy) for strategy in failed)]
@@ -378,16 +382,16 @@ def outside_scenarios(*, unsupported: Collection[str] = ()) -> st.SearchStrategy
 
 
 def _several(
-    job: st.SearchStrategy[tuple[Call, float]],
-) -> st.SearchStrategy[list[tuple[Call, float]]]:
+    job: st.SearchStrategy[tuple[CallScript, float]],
+) -> st.SearchStrategy[list[tuple[CallScript, float]]]:
     return st.lists(job, min_size=1, max_size=12)
 
 
-def _again(failed: st.SearchStrategy[Attempt]) -> st.SearchStrategy[Call]:
+def _again(failed: st.SearchStrategy[AttemptScript]) -> st.SearchStrategy[CallScript]:
     """Calls that fail once or twice before they are served."""
     attempts = st.tuples(st.lists(failed, min_size=1, max_size=2).map(tuple), _LAST)
     return st.builds(
-        Call,
+        CallScript,
         st.sampled_from(_NAMES),
         st.just(0.0),
         attempts=attempts.map(lambda two: two[0] + two[1]),
@@ -397,20 +401,22 @@ def _again(failed: st.SearchStrategy[Attempt]) -> st.SearchStrategy[Call]:
 @st.composite
 def _scenarios(
     draw: st.DrawFn,
-    jobs: tuple[st.SearchStrategy[list[tuple[Call, float]]], ...],
+    jobs: tuple[st.SearchStrategy[list[tuple[CallScript, float]]], ...],
     ends: tuple[st.SearchStrategy[tuple[float, ...]], ...],
     unsupported: Collection[str],
-) -> Scenario:
+) -> RunScenario:
     count = draw(st.sampled_from((1, 1, 2, 2, 3)))
     drawn = draw(jobs[draw(st.sampled_from((0, 1, 1)))])
     deadline, stop_at, cancel_at = draw(ends[draw(st.sampled_from((0, 0, 0, 1, 1)))])
-    lanes = [draw(lane) for lane in _LANES[:count]]  # last, so that one can be left out by itself
+    lanes = [draw(lane) for lane in _LANES[:count]]  # last, so that any one can be left out
     scripts = []
     for call, timeout in drawn:
         lane, alike = lanes[_NAMES.index(call.lane) % count]
-        own = Script(lane.name, (attrs.evolve(call, lane=lane.name),), timeout)
-        scripts.append(own if alike is None else Script(lane.name, (Call(lane.name, alike),)))
-    return Scenario(
+        own = JobScript(lane.name, (attrs.evolve(call, lane=lane.name),), timeout)
+        scripts.append(
+            own if alike is None else JobScript(lane.name, (CallScript(lane.name, alike),))
+        )
+    return RunScenario(
         lanes=tuple(_reduced(lane, unsupported) for lane, _ in lanes),
         scripts=tuple(scripts),
         deadline=deadline,
@@ -420,7 +426,7 @@ def _scenarios(
 
 
 def _reduced(lane: LaneSpec, unsupported: Collection[str]) -> LaneSpec:
-    """The lane without what is not supported."""
+    """Return the lane without unsupported features."""
     return attrs.evolve(
         lane,
         rpm=None if "rate" in unsupported else lane.rpm,
@@ -437,8 +443,8 @@ def _breach(law: str, seen: Seen) -> str | None:
     return None
 
 
-def _describe(scenario: Scenario) -> Iterator[str]:
-    """The scenario for a person, a line for each lane and job."""
+def _describe(scenario: RunScenario) -> Iterator[str]:
+    """Describe the scenario for people, one line for each lane and job."""
     for lane in scenario.lanes:
         rate = "" if lane.rpm is None else f", {lane.rpm:g} rpm with a burst of {lane.burst}"
         gap = f", {lane.min_gap:g} s between starts" if lane.min_gap else ""
@@ -449,7 +455,7 @@ def _describe(scenario: Scenario) -> Iterator[str]:
             for one in call_of(script).attempts
         )
         retries = f", retries: {lane.retries}" if mishaps else ""
-        yield f"  lane {lane.name}: width {lane.width}{rate}{gap}{retries}"
+        yield f"  lane {lane.name}: max concurrency {lane.max_concurrency}{rate}{gap}{retries}"
     for index, script in enumerate(scenario.scripts):
         call = call_of(script)
         steps = [_step(one, fails=call.fails) for one in call.attempts or (call.attempt(0),)]
@@ -463,7 +469,7 @@ def _describe(scenario: Scenario) -> Iterator[str]:
     yield from (f"  {what} at {at:g}" for what, at in cuts.items() if at < math.inf)
 
 
-def _step(attempt: Attempt, *, fails: bool) -> str:
+def _step(attempt: AttemptScript, *, fails: bool) -> str:
     took = f"{attempt.duration:g} s"
     if attempt.fault is None:
         return f"{took}, then fails" if fails else took
@@ -471,8 +477,8 @@ def _step(attempt: Attempt, *, fails: bool) -> str:
     return f"{took}, then {attempt.fault.value}{wait}"
 
 
-def _timeline(trace: Trace) -> Iterator[str]:
-    """What was seen, a line for each start and end."""
+def _timeline(trace: RunTrace) -> Iterator[str]:
+    """Describe the trace for people, one line for each start and end."""
     steps = [(span.started, span.started_at, f"{_name(span)} starts") for span in trace.calls]
     steps += [
         (span.ended, span.ended_at, f"{_name(span)} {_ending(span)}")
@@ -485,12 +491,12 @@ def _timeline(trace: Trace) -> Iterator[str]:
     yield f"    {trace.ended_at:8.3f}  the scheduler returns"
 
 
-def _name(span: Span) -> str:
+def _name(span: TraceSpan) -> str:
     again = f", request {span.attempt + 1}" if span.attempt else ""
     return f"{span.lane}: job {span.index}{again}"
 
 
-def _ending(span: Span) -> str:
+def _ending(span: TraceSpan) -> str:
     match span.error:
         case CallError(fault=fault, retry_after=None):
             return f"fails: {fault.value}"

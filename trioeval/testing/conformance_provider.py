@@ -1,16 +1,16 @@
-"""Holds a provider that somebody else wrote to what a provider promises.
+"""Checks of foreign providers against the promises of a provider.
 
-It runs inside a Trio run, in real time against a server on loopback or on a virtual clock against
-something in the same process. Calls are made, several at once, cancelled and cut off at several instants,
-and what comes of each is held against the promises.
+It runs inside a Trio run, in real time against a server on loopback or on a virtual clock against code in the
+same process. Calls are made, several at once, cancelled and cut off at several instants, and their results
+are compared with the promises.
 
-Tasks that a call leaves behind are found by descent: whatever a task of the check spawned, and what that
-spawned, up to the system nursery. Not by counting the tasks of the run, since a server may live in it too.
-A call that returns although it was cancelled is at fault only if it was waiting at that instant, because
-otherwise its reply may have been there already; a reply that comes to a task of the call at that very
-instant is told from a fault by trying again.
+Tasks that a call leaves behind are found by descent: every task that the check spawned, and their
+descendants, up to the system nursery. Not by counting the tasks of the run, since a server may live in it
+too. A call that returns although it was cancelled is at fault only if it was waiting at that instant, because
+otherwise its reply may have been there already; a reply that arrives at a task of the call at that very
+instant is distinguished from a fault by trying again.
 
-What cannot be checked: a provider that never ends once it is cancelled hangs the check as well.
+What cannot be checked: a provider that never ends after its cancellation hangs the check as well.
 """
 
 import math
@@ -28,7 +28,7 @@ from trioeval.providers import Provider, Reply, Request
 Promise: TypeAlias = Literal[
     "ANSWERS", "APART", "ONE_REQUEST", "CANCEL", "DEADLINE", "LEAK", "AGAIN", "FAULT"
 ]
-"""What a provider promises.
+"""The promises of a provider.
 
 * ANSWERS: a plain request gets a `Reply`, or text.
 * APART: of many calls at once each gets its own reply.
@@ -36,8 +36,8 @@ Promise: TypeAlias = Literal[
 * CANCEL: a cancelled call ends at once, and as cancelled: it neither returns nor raises anything else.
 * DEADLINE: a call ends at the deadline of a scope around it.
 * LEAK: when a call is over, however it ended, no task of it is alive.
-* AGAIN: after calls that were cancelled the next ones are answered, and as fast as before.
-* FAULT: a failure is a `CallError`, which says what it means for the lane; it is no bare exception.
+* AGAIN: after calls that were cancelled the next ones get replies, and as fast as before.
+* FAULT: a failure is a `CallError`, which classifies it for the lane, not another exception.
 """
 
 _TICKS = (1, 2, 3, 5, 8, 13)
@@ -46,12 +46,12 @@ _TRIES = 3
 
 
 def echoes(request: Request, reply: Reply) -> bool:
-    """Whether a reply is the prompt of its request: `belongs` for providers that echo."""
+    """Return whether a reply is the prompt of its request: `belongs` for providers that echo."""
     return bool(reply.output == request.prompt)
 
 
 def numbered(number: int) -> Request:
-    """A request that no other number gives."""
+    """Return a request that is different for each number."""
     return Request(prompt=f"request {number}", test_idx=number)
 
 
@@ -65,25 +65,25 @@ async def check_provider(
     at_once: int = 20,
     grace: float = 1.0,
 ) -> None:
-    """Hold a provider to its promises. A checkpoint.
+    """Check a provider against its promises. A checkpoint.
 
-    The server should take so long for a reply that calls can be caught in flight: some hundredths of a
+    The server should take long enough for a reply that calls can be caught in flight: some hundredths of a
     second in real time.
 
     Args:
-        make: Gives the provider.
-        ask: Gives different requests for different numbers.
-        belongs: Whether a reply is that of a request, see `echoes`; None does not look.
-        failing: Gives a provider of the same kind whose calls all fail; None looks only at failures
-            that happen by themselves.
-        count: Gives the number of requests that the servers behind `make` and `failing` have seen; None
-            does not look whether calls are repeated.
-        at_once: Calls that the server takes at once, ≥ 1; if the provider has a pool, not fewer
-            than its places.
+        make: Returns the provider.
+        ask: Returns different requests for different numbers.
+        belongs: Whether a reply is that of a request, see `echoes`; None does not check it.
+        failing: Returns a provider of the same kind whose calls all fail; None checks only failures that
+            happen by themselves.
+        count: Returns the number of requests that the servers behind `make` and `failing` have received; None
+            does not check whether calls are repeated.
+        at_once: Calls that the server takes at once, ≥ 1; if the provider has a connection pool, at least its
+            size.
         grace: Seconds within which a cancelled call must have ended, > 0.
 
     Raises:
-        AssertionError: It names every promise that is broken, and what was seen.
+        AssertionError: It names every broken promise, with what was seen.
     """
     found = await broken_promises(
         make,
@@ -109,7 +109,7 @@ async def broken_promises(
     at_once: int = 20,
     grace: float = 1.0,
 ) -> dict[Promise, str]:
-    """What `check_provider` finds, by promise, with what was seen first; empty if all are kept."""
+    """Return the findings of `check_provider` by promise, with what was seen first; empty if all are kept."""
     with _watching() as watch:
         check = _Check(make(), ask, belongs, at_once, grace, watch)
         await check.answers()
@@ -127,7 +127,7 @@ async def broken_promises(
 
 @attrs.frozen
 class _Cut:
-    """The call was cancelled, and said so."""
+    """The ending of a call that was cancelled, and reported it."""
 
 
 _Ending: TypeAlias = Reply | Exception | _Cut
@@ -146,7 +146,7 @@ class _Check:
     _latency: float = 0.0
     """Seconds of a call."""
     _together: float = 0.0
-    """Seconds of many at once."""
+    """Seconds of many calls at once."""
 
     async def answers(self) -> None:
         took = []
@@ -168,7 +168,7 @@ class _Check:
         self._together = trio.current_time() - began_at
 
     async def again(self) -> None:
-        """After so many calls were cancelled at once that a pool of as many places has none left."""
+        """Check the provider after as many calls were cancelled at once as its pool may hold."""
         with trio.move_on_after(self._latency / 2):
             await self._calls_at_once(None, math.inf)
         await self._look_for_tasks("calls that were cancelled together")
@@ -177,7 +177,7 @@ class _Check:
     async def _calls_at_once(
         self, promise: Promise | None, duration: float
     ) -> Sequence[tuple[Request, Reply]]:
-        """The replies to many calls, which may take twice the duration; with no promise it is not judged."""
+        """Return the replies to many calls, which may take twice as long; not judged without a promise."""
         replies: list[tuple[Request, Reply]] = []
 
         async def call(request: Request) -> None:
@@ -234,18 +234,18 @@ class _Check:
             await self._look_for_tasks("a call that met its deadline")
 
     async def _cancel(self, when: str, wait: Callable[[], Awaitable[None]] | None) -> None:
-        """Cancel a call at some instant; what may be chance is tried again."""
+        """Cancel a call at some instant; results that may be chance are tried again."""
         for _ in range(_TRIES):
             ending, was_waiting = await self._cancelled_call(when, wait)
             await self._look_for_tasks(f"a call cancelled {when}")
             if isinstance(ending, _Cut) or not was_waiting:
                 return
-        self._note("CANCEL", f"a call cancelled {when} ended in {ending!r} all the same")
+        self._note("CANCEL", f"a call cancelled {when} ended in {ending!r} nevertheless")
 
     async def _cancelled_call(
         self, when: str, wait: Callable[[], Awaitable[None]] | None
     ) -> tuple[_Ending, bool]:
-        """What came of a call, and whether it was waiting, or not begun, when it was cancelled."""
+        """Return how a call ended, and whether it was waiting, or not started, when it was cancelled."""
         scope, task = trio.CancelScope(), trio.lowlevel.current_task()
         ending: _Ending = _Cut()
         was_waiting, cancelled_at = wait is None, trio.current_time()
@@ -276,8 +276,8 @@ class _Check:
             answer: object = await provider(request)
         except CallError as error:
             return error
-        except Exception as error:  # noqa: BLE001 - whatever a stranger raises is what is reported
-            self._note("FAULT", f"a call raised {error!r}, which is no CallError")
+        except Exception as error:  # noqa: BLE001 - any error of foreign code is reported
+            self._note("FAULT", f"a call raised {error!r}, which is not a CallError")
             return error
         match answer:
             case Reply():
@@ -291,7 +291,7 @@ class _Check:
                 return Reply(output=answer)
 
     async def _look_for_tasks(self, what: str) -> None:
-        await _step(_TICKS[-1])  # whoever was told to end gets the time to do it
+        await _step(_TICKS[-1])  # cancelled tasks get the time to end
         if self._watch.alive:
             names = ", ".join(sorted(task.name for task in self._watch.alive))
             self._note("LEAK", f"{what} left behind: {names}")
@@ -312,7 +312,7 @@ async def _step(ticks: int) -> None:
 
 @contextmanager
 def _watching() -> Iterator["_Watch"]:
-    """Watch what becomes of the present task and of those that it spawns."""
+    """Observe the present task and those that it spawns."""
     watch = _Watch(trio.lowlevel.current_task())
     trio.lowlevel.add_instrument(watch)
     try:
@@ -325,9 +325,9 @@ def _watching() -> Iterator["_Watch"]:
 class _Watch(trio.abc.Instrument):
     _root: trio.lowlevel.Task
     alive: set[trio.lowlevel.Task] = attrs.field(factory=set)
-    """What the root spawned, or what that spawned."""
+    """Tasks that the root or one of its descendants spawned."""
     runnable: set[trio.lowlevel.Task] = attrs.field(factory=set)
-    """Tasks that wait for nothing any more."""
+    """Tasks that do not wait any more."""
 
     def task_spawned(self, task: trio.lowlevel.Task) -> None:
         parent = trio.lowlevel.current_task()

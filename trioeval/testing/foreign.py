@@ -1,4 +1,4 @@
-"""A run of a scheduler that knows nothing of this kernel, recorded behind `send` and `emit`."""
+"""A recorded run of a foreign scheduler, which knows nothing of this kernel, through `send` and `emit`."""
 
 import math
 from collections import Counter
@@ -11,81 +11,81 @@ import trio.testing
 
 from trioeval.errors import CallError, Fault, leaves
 from trioeval.kernel import Done, LaneSpec
-from trioeval.testing.scenario import Call, Scenario, Script
-from trioeval.testing.trace import Asked, Recorder, Span, Trace
+from trioeval.testing.scenario import CallScript, JobScript, RunScenario
+from trioeval.testing.trace import RequestedCall, RunTrace, TraceRecorder, TraceSpan
 from trioeval.testing.virtual import run_virtual
 
 _GRAIN = 2**20
 _SLOWEST = 4.0
 _SLACK = 60.0
-# A scheduler hangs that needs longer than so many times the way without any concurrency, though it may poll.
+# A scheduler hangs if it needs more than this multiple of the serial time, although it may poll.
 
 
 @attrs.frozen
 class ForeignJob:
-    """What a scheduler knows of a job."""
+    """The job as a scheduler sees it."""
 
     index: int
-    """Its place in the plan, from 0; its result is emitted with it."""
+    """Its position in the plan, from 0; its result is emitted with it."""
     lane: str
-    """The name of the lane that its calls count against."""
+    """The name of the lane of its calls."""
     timeout: float = math.inf
     """Seconds that its calls may be in flight, all together; waits do not count."""
 
 
 @attrs.frozen
-class Answer:
-    """What the call of a job returns, if it does not fail; equal only to itself in a run."""
+class ForeignReply:
+    """The result of a successful call of a job; equal only to itself in a run."""
 
     index: int
 
 
-Send: TypeAlias = Callable[[ForeignJob], Awaitable[Answer]]
+Send: TypeAlias = Callable[[ForeignJob], Awaitable[ForeignReply]]
 """Makes a request of a job: takes some seconds, then returns, or raises a `CallError`."""
 
 Emit: TypeAlias = Callable[[int, object], Awaitable[None]]
-"""Takes the result of the job with this index: the `Answer`, or anything at all if there is none."""
+"""Takes the result of the job with this index: the `ForeignReply`, or any object if there is none."""
 
 Scheduler: TypeAlias = Callable[..., Awaitable[object]]
 """`await scheduler(jobs, lanes, send, emit, deadline=..., stop=...)` runs all jobs.
 
-It returns when all results are emitted. Capabilities that it does not have are not passed.
+It returns when all results are emitted. Arguments for capabilities that it lacks are not passed.
 """
 
 
 @attrs.frozen
 class ForeignRun:
-    """What was seen of one run."""
+    """The record of one run."""
 
-    trace: Trace
-    """Its calls are requests, its bodies reach from the first request of a job to the last."""
+    trace: RunTrace
+    """Its calls are requests; its bodies span from the first request of a job to the last."""
     results: Sequence[tuple[int, object]]
     fault: str | None
-    """How the scheduler itself failed, if it did."""
+    """The failure of the scheduler itself, if it failed."""
 
 
 def run_foreign(
-    make: Callable[[], Scheduler], scenario: Scenario, terms: frozenset[str] = frozenset()
+    make: Callable[[], Scheduler], scenario: RunScenario, terms: frozenset[str] = frozenset()
 ) -> ForeignRun:
     """Run a fresh scheduler on the virtual clock.
 
     Args:
-        make: Gives the scheduler.
-        scenario: Each job is calls on its own lane, one at a time.
-        terms: Which of `deadline` and `stop` it is given.
+        make: Returns the scheduler.
+        scenario: Each job makes calls on its own lane, one at a time.
+        terms: The arguments among `deadline` and `stop` to pass.
     """
     return run_virtual(_run, make, scenario, terms)
 
 
-def call_of(script: Script) -> Call:
-    """The call of a job, which makes one request or several."""
-    return next(action for action in script.actions if isinstance(action, Call))
+def call_of(script: JobScript) -> CallScript:
+    """Return the call of a job, which makes one request or several."""
+    return next(action for action in script.actions if isinstance(action, CallScript))
 
 
 async def _run(
-    make: Callable[[], Scheduler], scenario: Scenario, terms: frozenset[str]
+    make: Callable[[], Scheduler], scenario: RunScenario, terms: frozenset[str]
 ) -> ForeignRun:
-    recorder = Recorder()
+    recorder = TraceRecorder()
     results: list[tuple[int, object]] = []
     jobs = [
         ForeignJob(index, call_of(script).lane, script.timeout)
@@ -106,7 +106,7 @@ async def _run(
         ):
             try:
                 await make()(jobs, scenario.lanes, send, emit, **given)
-            except Exception as error:  # noqa: BLE001 - whatever a stranger raises is what is reported
+            except Exception as error:  # noqa: BLE001 - any error of foreign code is reported
                 fault = "it raised " + "; ".join(
                     f"{type(leaf).__name__}: {leaf}" for leaf in leaves(error)
                 )
@@ -118,7 +118,7 @@ async def _run(
         alive = trio.lowlevel.current_statistics().tasks_living - living + stop.is_set()
         world.cancel_scope.cancel("the run is over")
     calls = [_rounded(span) for span in recorder.calls]
-    trace = Trace(
+    trace = RunTrace(
         scenario=scenario,
         ended_at=_instant(ended_at),
         bodies=list(_bodies(calls)),
@@ -132,27 +132,27 @@ async def _run(
     return ForeignRun(trace, results, fault)
 
 
-def _make_send(scenario: Scenario, recorder: Recorder) -> Send:
+def _make_send(scenario: RunScenario, recorder: TraceRecorder) -> Send:
     made: Counter[int] = Counter()
 
-    async def send(job: ForeignJob) -> Answer:
+    async def send(job: ForeignJob) -> ForeignReply:
         call, number = call_of(scenario.scripts[job.index]), made[job.index]
         made[job.index] += 1
         attempt = call.attempt(number)
-        asked = Asked(job.index, call.lane, job.index, trio.current_time())
+        asked = RequestedCall(job.index, call.lane, job.index, trio.current_time())
         with recorder.call(asked, call.lane, number):
             await trio.sleep(attempt.duration)
             if attempt.fault is not None:
-                msg = f"request {number + 1} of job {job.index} was to fail"
+                msg = f"request {number + 1} of job {job.index} was configured to fail"
                 raise CallError(attempt.fault, msg, retry_after=attempt.retry_after)
             if call.fails:
-                raise CallError(Fault.REFUSED, f"job {job.index} was to fail")
-        return Answer(job.index)
+                raise CallError(Fault.REFUSED, f"job {job.index} was configured to fail")
+        return ForeignReply(job.index)
 
     return send
 
 
-def _make_emit(recorder: Recorder, results: list[tuple[int, object]]) -> Emit:
+def _make_emit(recorder: TraceRecorder, results: list[tuple[int, object]]) -> Emit:
     async def emit(index: int, result: object) -> None:
         results.append((index, result))
         now = trio.current_time()
@@ -167,7 +167,7 @@ async def _set_at(event: trio.Event, at: float) -> None:
     event.set()
 
 
-def _rounded(span: Span) -> Span:
+def _rounded(span: TraceSpan) -> TraceSpan:
     return attrs.evolve(
         span,
         asked_at=_instant(span.asked_at),
@@ -177,22 +177,22 @@ def _rounded(span: Span) -> Span:
 
 
 def _instant(at: float) -> float:
-    """The instant without what arithmetic with fractions leaves, so that instants can be compared exactly.
+    """Return the instant without the rounding errors of arithmetic, so that instants can be compared exactly.
 
-    Scenarios have durations that are multiples of a sixteenth of a second; back-offs are as they come.
+    Durations in scenarios are multiples of a sixteenth of a second; back-offs are arbitrary.
     """
     return round(at * _GRAIN) / _GRAIN if at < math.inf else at
 
 
-def _bodies(calls: Sequence[Span]) -> Iterator[Span]:
+def _bodies(calls: Sequence[TraceSpan]) -> Iterator[TraceSpan]:
     first = {span.index: span for span in reversed(calls)}
     for span in {span.index: span for span in calls}.values():
         begun = first[span.index]
         yield attrs.evolve(span, started_at=begun.started_at, started=begun.started, call=-1)
 
 
-def _one_by_one(scenario: Scenario) -> Iterator[float]:
-    """Seconds that each job takes at most, if nothing else runs."""
+def _one_by_one(scenario: RunScenario) -> Iterator[float]:
+    """Yield the seconds that each job takes at most if nothing else runs."""
     lanes: dict[str, LaneSpec] = {lane.name: lane for lane in scenario.lanes}
     for script in scenario.scripts:
         call = call_of(script)

@@ -1,11 +1,11 @@
-"""A journal in memory, which can be cut after any of its writes: what a crash leaves of a run.
+"""A journal in memory that can be cut after any write, to model a crash.
 
     journal = MemoryJournal()
     await run_suite(suite, emit=emit, journal=journal)
     await run_suite(suite, emit=emit, journal=journal.cut(17))
 
-The second execution finds what the first one had written down by its seventeenth write, as if the program
-had died there. What is kept is what `trioeval.store` keeps of a run, without a file, a thread or a clock.
+The second execution finds what the first one had written by its seventeenth write, as if the program had died
+there. It stores what `trioeval.store` stores of a run, without a file, a thread or a clock.
 """
 
 import json
@@ -25,12 +25,12 @@ from trioeval.evaluation.row import Row, RowsNotRun
 from trioeval.providers import Reply
 from trioeval.report import row_json
 
-# The dataset of a journal in memory, whose writes stand among those of its run.
+# The dataset of a journal in memory, whose writes are interleaved with those of its run.
 
 
 @attrs.frozen
 class Begun:
-    """What a dataset is."""
+    """The identity of a dataset."""
 
     grouping: Grouping
     fingerprint: Mapping[str, str]
@@ -38,7 +38,7 @@ class Begun:
 
 @attrs.frozen
 class Stage:
-    """A stage of the whole dataset has begun, or is over."""
+    """The start or end of a stage of the whole dataset."""
 
     name: str
     state: str
@@ -49,7 +49,7 @@ DatasetFact: TypeAlias = Begun | MadeRecord | DroppedRow | GroupFile | Stage
 
 @attrs.frozen
 class DatasetWrite:
-    """Something that was written down of the dataset of a task."""
+    """A write to the dataset of a task."""
 
     task: str | None
     what: DatasetFact
@@ -61,9 +61,9 @@ class MemoryDataset:
 
     task: str | None
     earlier: Sequence[DatasetFact]
-    """What other executions have written down of it, in order."""
+    """The writes of earlier executions, in order."""
     _writes: list[Any] = attrs.field(repr=False)
-    """Where it is written down."""
+    """The list to which it writes."""
     _stages: dict[str, str] = attrs.field(init=False, factory=dict)
     _before: Sequence[DatasetFact] = attrs.field(init=False)
     _grouping: Grouping | None = attrs.field(init=False)
@@ -76,40 +76,40 @@ class MemoryDataset:
 
     @property
     def resumed(self) -> bool:
-        """Whether there is anything to find."""
+        """True if an earlier execution wrote anything."""
         return self._grouping is not None
 
     @property
     def grouping(self) -> Grouping | None:
-        """How rows were grouped before."""
+        """The grouping of rows in earlier executions."""
         return self._grouping
 
     def begin(self, grouping: Grouping, fingerprint: Mapping[str, str]) -> None:
-        """What the dataset is: of another one, only what was made counts."""
+        """Record the identity of the dataset; for another one than before, only made cells count."""
         begun = Begun(grouping, dict(fingerprint))
         self._write(begun)
         self._before = _counting([*self._before, begun])
         self._stages = {one.name: one.state for one in self._before if isinstance(one, Stage)}
 
     def made(self, record: MadeRecord) -> None:
-        """Write down what a job has made."""
+        """Record what a job has made."""
         self._write(record)
 
     def dropped(self, row: DroppedRow) -> None:
-        """Write down that a row is gone."""
+        """Record that a row was dropped."""
         self._write(row)
 
     def written(self, group: GroupFile) -> None:
-        """Write down that a group is written."""
+        """Record that a group is written."""
         self._write(group)
 
     def stage(self, name: str, state: str) -> None:
-        """Write down that a stage has begun, or is over."""
+        """Record that a stage has started, or is over."""
         self._write(Stage(name, state))
         self._stages[name] = state
 
     def stages(self) -> Mapping[str, str]:
-        """What was written down of stages."""
+        """The recorded states of stages."""
         return dict(self._stages)
 
     def groups(self) -> Sequence[GroupFile]:
@@ -118,11 +118,11 @@ class MemoryDataset:
         return [found[group] for group in sorted(found)]
 
     def again(self) -> frozenset[int]:
-        """The groups that are to be written anew: none, where nobody asks for it."""
+        """The groups to be written again: none, unless requested."""
         return frozenset()
 
     def restored(self, group: int, rows: range) -> Restored:
-        """What was written down of a group before; the last of each."""
+        """Return the recorded cells of a group; the last of each."""
         made: dict[tuple[str, int, bool], MadeRecord] = {}
         dropped: dict[int, DroppedRow] = {}
         for one in self._before:
@@ -137,7 +137,7 @@ class MemoryDataset:
         return Restored(made=tuple(made.values()), dropped=tuple(dropped.values()))
 
     async def durable(self) -> None:
-        """Everything is as safe as it will ever be."""
+        """Return at once: everything is as durable as it can be."""
 
     def _write(self, what: DatasetFact) -> None:
         self._writes.append(DatasetWrite(self.task, what))
@@ -149,7 +149,7 @@ def _begun(facts: Sequence[DatasetFact]) -> Begun | None:
 
 
 def _counting(facts: Sequence[DatasetFact]) -> list[DatasetFact]:
-    """What counts of facts: of another dataset that came before, only what was made."""
+    """Return the facts that count: of an earlier, different dataset only made cells."""
     counting: list[DatasetFact] = []
     begun: Begun | None = None
     for one in facts:
@@ -174,28 +174,28 @@ _ERROR = 2  # `failureReason` of a row without a verdict
 
 @attrs.frozen
 class WrittenRow:
-    """A row as it was written down."""
+    """A row as it was written."""
 
     task: str | None
     index: int
     outcome: str
     record: Mapping[str, Any]
-    """As `trioeval.report.row_json` makes it, read back from its text."""
+    """The result of `trioeval.report.row_json`, read back from its text."""
 
 
 @attrs.frozen
 class Marked:
-    """A row is to be run again."""
+    """A row marked to be run again."""
 
     task: str | None
     index: int
     anew: bool = False
-    """Whether it asks for everything anew."""
+    """True if its providers are called again instead of reusing replies."""
 
 
 @attrs.frozen
 class Rejected:
-    """Nothing came of the replies to a question."""
+    """A request whose replies were unusable."""
 
     key: CallKey
 
@@ -205,7 +205,7 @@ Write: TypeAlias = CallRecord | WrittenRow | Marked | Rejected | DatasetWrite
 
 @attrs.frozen
 class KeptRecords:
-    """Rows that are there already; a `trioeval.evaluation.journal.KeptRows`."""
+    """The rows that are already finished; a `trioeval.evaluation.journal.KeptRows`."""
 
     by_index: Mapping[int, WrittenRow]
 
@@ -216,21 +216,21 @@ class KeptRecords:
         return len(self.by_index)
 
     def record(self, index: int) -> Mapping[str, Any]:
-        """What was recorded of one."""
+        """Return the record of a row."""
         return self.by_index[index].record
 
 
 @attrs.define(eq=False)
 class MemoryJournal:
-    """A `trioeval.run.journal.RunJournal` of one execution, with what earlier ones have written."""
+    """A `trioeval.run.journal.RunJournal` of one execution, with the writes of earlier ones."""
 
     earlier: Sequence[Write] = ()
     writes: list[Write] = attrs.field(init=False, factory=list)
-    """Of this execution, in order."""
+    """The writes of this execution, in order."""
     _replies: dict[CallKey, Paid] = attrs.field(init=False, factory=dict)
-    """By their question; of earlier executions."""
+    """Replies of earlier executions, by request."""
     _anew: set[tuple[str | None, int]] = attrs.field(init=False, factory=set)
-    """The rows for which other replies are wanted."""
+    """The rows for which new replies are requested."""
 
     def __attrs_post_init__(self) -> None:
         for write in self.earlier:
@@ -250,11 +250,11 @@ class MemoryJournal:
                     }
 
     def cut(self, after: int) -> "MemoryJournal":
-        """What another execution finds if only the first writes are there, those of earlier ones counted."""
+        """Return the journal of another execution that finds only the first writes."""
         return MemoryJournal((*self.earlier, *self.writes)[:after])
 
     def again(self, retry: Retry) -> "MemoryJournal":
-        """What another execution finds that runs rows again."""
+        """Return the journal of another execution that runs rows again."""
         there = (*self.earlier, *self.writes)
         marks = []
         for place, row in _standing(there).items():
@@ -265,59 +265,59 @@ class MemoryJournal:
         return MemoryJournal((*there, *marks))
 
     def records(self, task: str | None = None) -> Mapping[int, Mapping[str, Any]]:
-        """What is known of the rows of a task, by index."""
+        """Return the recorded rows of a task, by index."""
         rows = _standing((*self.earlier, *self.writes))
         return {index: row.record for (of, index), row in rows.items() if of == task}
 
     @property
     def resumed(self) -> bool:
-        """Whether an earlier execution wrote anything."""
+        """True if an earlier execution wrote anything."""
         return bool(self.earlier)
 
     def begin(self, suite: PreparedSuite) -> None:
-        """What is run is known to the test."""
+        """Do nothing: the test knows what is run."""
 
     async def end(self, *, finished: bool, duration: float) -> None:
-        """A run in memory has no other owner."""
+        """Do nothing: a run in memory has no other owner."""
 
     def call(self, call: CallRecord) -> None:
-        """Write down a call."""
+        """Record a call."""
         self.writes.append(call)
 
     def recall(self, key: CallKey) -> Paid | None:
-        """The reply that an earlier execution got."""
+        """Return the reply that an earlier execution got."""
         return self._replies.get(key)
 
     def row(self, row: Row) -> None:
-        """Write down a row."""
+        """Record a row."""
         record = json.loads(json.dumps(row_json(row, "memory")))
         self.writes.append(WrittenRow(row.task, row.index, row.outcome, record))
 
     def first_alone(self, task: str | None, rows: range) -> int:  # noqa: ARG002
-        """The first one: in memory each row is written down."""
+        """Return the first row: in memory each row is written separately."""
         return rows.start
 
     def rows_not_run(self, rows: RowsNotRun) -> None:
-        """Never called."""
+        """Do nothing: never called."""
 
     def standing(self, row: Row) -> Mapping[str, Any] | None:
-        """What stands in place of a row that did not come to an end, if anything does."""
+        """Return the record that replaces a row without an end, if there is one."""
         stands = _standing((*self.earlier, *self.writes))[row.task, row.index]
         return stands.record if has_ended(stands.outcome) and not has_ended(row.outcome) else None
 
     def reject(self, key: CallKey) -> None:
-        """Nothing came of the reply to a question."""
+        """Record that the reply to a request was unusable."""
         self.writes.append(Rejected(key))
 
     def asks_anew(self, task: str | None, index: int) -> bool:
-        """Whether other replies are wanted for a row."""
+        """Return whether new replies are requested for a row."""
         return (task, index) in self._anew
 
     async def durable(self, row: Row | None = None) -> None:
-        """Everything is as safe as it will ever be."""
+        """Return at once: everything is as durable as it can be."""
 
     def kept(self, task: str | None) -> KeptRecords:
-        """Those that an earlier execution brought to an end, and that are not to be run again."""
+        """Return the rows that an earlier execution finished and that are not to be run again."""
         last = {
             (write.task, write.index): write
             for write in self.earlier
@@ -332,21 +332,21 @@ class MemoryJournal:
         )
 
     def dataset(self, task: str | None) -> MemoryDataset:
-        """What is written down of the dataset of a task, among everything else."""
+        """Return the dataset of a task, which writes to the same journal."""
         earlier = [
             one.what for one in self.earlier if isinstance(one, DatasetWrite) and one.task == task
         ]
         return MemoryDataset(task, earlier, self.writes)
 
     def dataset_ended(self, result: DatasetResult) -> None:
-        """What became of a dataset is made again from what is written down of it."""
+        """Do nothing: the end of a dataset is derived from its writes."""
 
     def agents(self, task: str | None) -> None:
-        """Processes are not written down: nobody survives a cut."""
+        """Return None: processes are not recorded, since none survives a cut."""
 
 
 def _standing(writes: Iterable[Write]) -> Mapping[tuple[str | None, int], WrittenRow]:
-    """Of each row the last that came to an end; if none did, the last."""
+    """Return the last finished version of each row; the last one if none is finished."""
     found: dict[tuple[str | None, int], WrittenRow] = {}
     for write in writes:
         if isinstance(write, WrittenRow):

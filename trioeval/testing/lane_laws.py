@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from trioeval.errors import CallError, Fault
 from trioeval.kernel import CallEnded, CallStarted, LaneClosed, LaneSpec, LimitChanged
 from trioeval.testing.trace import (
-    Span,
-    Trace,
+    RunTrace,
+    TraceSpan,
     asked_wait,
     is_refusal,
     late_starts,
@@ -20,17 +20,17 @@ from trioeval.testing.trace import (
 )
 
 
-def check_width(trace: Trace) -> None:
-    """WIDTH: calls in flight never exceed the lane's limit of the moment, nor live jobs their bound."""
-    widths = {lane.name: lane.width for lane in trace.lanes}
+def check_width(trace: RunTrace) -> None:
+    """WIDTH: calls in flight never exceed the lane's current limit, nor live jobs their bound."""
+    most = {lane.name: lane.max_concurrency for lane in trace.lanes}
     for retune in trace.scenario.retunes:
         if isinstance(retune.to, int):
-            widths[retune.lane] = max(widths[retune.lane], retune.to)
+            most[retune.lane] = max(most[retune.lane], retune.to)
     for lane in trace.lanes:
         in_flight = most_at_once(on(trace.calls, lane))
-        width = widths[lane.name]
-        seen = f"{in_flight} calls in flight on lane {lane.name}, of width {width}"
-        require("WIDTH", in_flight <= width, seen)
+        max_concurrency = most[lane.name]
+        seen = f"{in_flight} calls in flight on lane {lane.name}, max concurrency {max_concurrency}"
+        require("WIDTH", in_flight <= max_concurrency, seen)
         _check_live_jobs(trace, lane.name)
     _check_live_jobs(trace, None)
     cap = trace.scenario.cap
@@ -40,8 +40,8 @@ def check_width(trace: Trace) -> None:
     _check_window(trace)
 
 
-def _check_live_jobs(trace: Trace, lane: str | None) -> None:
-    """At each start of a job: live ones do not count while a call of theirs is to be made again."""
+def _check_live_jobs(trace: RunTrace, lane: str | None) -> None:
+    """Check at each start of a job; live jobs do not count while a call of theirs will be retried."""
     most = trace.scenario.max_live_jobs
     bodies = [span for span in trace.bodies if span.index not in trace.serial]
     bodies = [span for span in bodies if span.lane == lane]
@@ -60,19 +60,23 @@ def _check_live_jobs(trace: Trace, lane: str | None) -> None:
             span.index for span in trace.calls if span.attempt and span.started < started.started
         )
         count = sum(resting[span.index] <= 0 for span in live)
-        require("WIDTH", count <= most, f"{count} of {told} make no call again")
+        require("WIDTH", count <= most, f"{count} of {told} will not be retried")
 
 
-def _check_limits_at_starts(trace: Trace) -> None:
-    """At each start, by the order of events: in flight ≤ the limit as the lane told it last."""
+def _check_limits_at_starts(trace: RunTrace) -> None:
+    """At each start, in the order of events, the calls in flight are within the last reported limit."""
     if trace.scenario.retunes:
-        return  # told to nobody
+        return  # no observer
     limits = {lane.name: math.inf for lane in trace.lanes}
     in_flight = dict.fromkeys(limits, 0)
     for event in trace.events:
         match event:
             case LimitChanged(at, lane, limit):
-                fits = 0 <= limit <= next(spec.width for spec in trace.lanes if spec.name == lane)
+                fits = (
+                    0
+                    <= limit
+                    <= next(spec.max_concurrency for spec in trace.lanes if spec.name == lane)
+                )
                 require("AIMD", fits, f"a limit of {limit} on lane {lane} at {at}")
                 limits[lane] = limit
             case CallStarted(at, index, lane):
@@ -88,7 +92,7 @@ def _check_limits_at_starts(trace: Trace) -> None:
                 pass
 
 
-def _check_window(trace: Trace) -> None:
+def _check_window(trace: RunTrace) -> None:
     window = trace.scenario.reorder_window
     if window is None:
         return
@@ -100,10 +104,10 @@ def _check_window(trace: Trace) -> None:
         require("WIDTH", right, f"job {span.index} started when {emitted} were emitted")
 
 
-def check_pace(trace: Trace) -> None:
+def check_pace(trace: RunTrace) -> None:
     """PACE: any window T holds at most burst + T·rpm/60 starts, min_gap apart.
 
-    The same holds of tokens, as far as they are settled.
+    The same holds for tokens, as far as they are settled.
     """
     for lane in trace.lanes:
         calls = sorted(on(trace.calls, lane), key=lambda span: span.started)
@@ -114,17 +118,17 @@ def check_pace(trace: Trace) -> None:
                 count, gap = last - first + 1, starts[last] - earlier
                 seen = f"{count} starts on lane {lane.name} within {gap:g} s, from {earlier:g} on"
                 least = (count - lane.burst) * period
-                require("PACE", gap >= least, f"{seen}; its rate wants {least:g} s")
+                require("PACE", gap >= least, f"{seen}; its rate requires {least:g} s")
                 require("PACE", gap >= lane.min_gap, f"{seen}; its gap is {lane.min_gap:g} s")
         if lane.tpm is not None:
             _check_tokens(lane, calls)
 
 
-def check_turn(trace: Trace) -> None:
-    """TURN: jobs of one lane, and those on none, start in index order, calls in the order of asking.
+def check_turn(trace: RunTrace) -> None:
+    """TURN: jobs of one lane, and those on none, start in index order, calls in the order of requests.
 
-    Jobs that wait for others start when they may. A call passes those asked for before it only if it is
-    made again, or is its job's first act: that job stood in line itself before it was started.
+    Jobs that wait for others start when they may. A call passes those requested before it only if it is a
+    retry, or its job's first action: that job waited in the queue itself before it was started.
     """
     for lane in trace.lanes:
         _check_order_of_starts(trace, lane)
@@ -135,14 +139,14 @@ def check_turn(trace: Trace) -> None:
     require("TURN", free == sorted(free), f"jobs on no lane started in the order {free}")
 
 
-def _waiting(trace: Trace) -> set[int]:
-    """Jobs that may have to wait for others."""
+def _waiting(trace: RunTrace) -> set[int]:
+    """Return jobs that may have to wait for others."""
     scenario = trace.scenario
     waits = {index for index, script in enumerate(scenario.scripts) if script.key is not None}
     return waits | set(scenario.edges) | set(trace.serial)
 
 
-def _check_order_of_starts(trace: Trace, lane: LaneSpec) -> None:
+def _check_order_of_starts(trace: RunTrace, lane: LaneSpec) -> None:
     waits = _waiting(trace)
     bodies = sorted(on(trace.bodies, lane), key=lambda span: span.started)
     once = dict.fromkeys(span.index for span in bodies)
@@ -158,8 +162,8 @@ def _check_order_of_starts(trace: Trace, lane: LaneSpec) -> None:
         require("TURN", not passed, f"{call} was started before {passed}")
 
 
-def _check_tokens(lane: LaneSpec, calls: Sequence[Span]) -> None:
-    """Starts k and n: what was used from k up to n fits into the time between them, and the burst."""
+def _check_tokens(lane: LaneSpec, calls: Sequence[TraceSpan]) -> None:
+    """Starts k and n: the tokens used from k up to n fit into the time between them, and the burst."""
     assert lane.tpm is not None  # noqa: S101 - for the type checker
     period = 60 / lane.tpm
     for first in range(len(calls)):
@@ -171,7 +175,7 @@ def _check_tokens(lane: LaneSpec, calls: Sequence[Span]) -> None:
             require("PACE", gap >= (used - lane.token_burst) * period, told)
 
 
-def check_retry_after(trace: Trace) -> None:
+def check_retry_after(trace: RunTrace) -> None:
     """RETRY_AFTER: nothing starts on a lane before a wait that its provider asked for is over."""
     for refused in trace.calls:
         until = refused.ended_at + asked_wait(refused)
@@ -181,22 +185,22 @@ def check_retry_after(trace: Trace) -> None:
                 require("RETRY_AFTER", other.started_at >= until, early)
 
 
-def check_aimd(trace: Trace) -> None:
-    """AIMD: a limit shrinks only by a refusal of a call that started after the last time it shrank.
+def check_aimd(trace: RunTrace) -> None:
+    """AIMD: a limit shrinks only by a refusal of a call that started after it last shrank.
 
-    Later refusals of one wave, if they name a wait, cut it once more: to what is in flight beside them, or
-    to seven tenths of what it was before the wave if nothing is.
+    Later refusals of one wave, if they name a wait, cut it once more: to the calls in flight beside them, or
+    to seven tenths of the value before the wave if there are none.
     """
     for lane in trace.lanes:
         if lane.adaptive != "aimd" or trace.scenario.retunes:
             continue
         refused = [span for span in on(trace.calls, lane) if is_refusal(span)]
-        limit, shrank_at = 1 if lane.slow_start else lane.width, -math.inf
+        limit, shrank_at = 1 if lane.slow_start else lane.max_concurrency, -math.inf
         before_wave = limit
         for event in trace.events:
             if not isinstance(event, LimitChanged) or event.lane != lane.name:
                 continue
-            require("AIMD", 1 <= event.adaptive <= lane.width, f"{event} on {lane}")
+            require("AIMD", 1 <= event.adaptive <= lane.max_concurrency, f"{event} on {lane}")
             if event.adaptive < limit:
                 causes = [span for span in refused if span.ended_at == event.at]
                 begins_wave = any(span.started_at >= shrank_at for span in causes)
@@ -213,8 +217,8 @@ def check_aimd(trace: Trace) -> None:
             limit = event.adaptive
 
 
-def _served_beside(trace: Trace, refused: Span) -> int | None:
-    """Calls in flight on its lane when a call is refused that is asked to wait; None without a wait."""
+def _served_beside(trace: RunTrace, refused: TraceSpan) -> int | None:
+    """Return the calls in flight on its lane when a call is refused with a wait; None without a wait."""
     if not asked_wait(refused):
         return None
     return sum(
@@ -223,8 +227,8 @@ def _served_beside(trace: Trace, refused: Span) -> int | None:
     )
 
 
-def check_attempts(trace: Trace) -> None:
-    """ATTEMPTS: a call is made again only as often as its lane allows, and not before its rest is over.
+def check_attempts(trace: RunTrace) -> None:
+    """ATTEMPTS: a call is retried only as often as its lane allows, and not before its back-off is over.
 
     When its lane is closed, a call that rests or waits there ends at once.
     """
@@ -241,16 +245,18 @@ def check_attempts(trace: Trace) -> None:
             mishaps += error.fault is Fault.TRANSIENT
             curable = error.fault in (Fault.TRANSIENT, Fault.RATE_LIMITED)
             require("ATTEMPTS", curable, f"{again} repeats {failed}")
-            require("ATTEMPTS", mishaps <= spec.retries, f"{again} repeats mishap {mishaps}")
+            require(
+                "ATTEMPTS", mishaps <= spec.retries, f"{again} repeats transient failure {mishaps}"
+            )
             if spec.max_retries is not None:
-                require("ATTEMPTS", number <= spec.max_retries, f"{again} is repetition {number}")
+                require("ATTEMPTS", number <= spec.max_retries, f"{again} is retry {number}")
             rested = again.started_at >= failed.ended_at + (error.retry_after or 0.0)
-            require("ATTEMPTS", rested, f"{again} came before the rest after {failed} was over")
+            require("ATTEMPTS", rested, f"{again} came before the back-off after {failed} was over")
     _check_closed(trace)
 
 
-def _check_closed(trace: Trace) -> None:
-    """Of a lane that was closed, and is not opened again: only what is in flight goes on."""
+def _check_closed(trace: RunTrace) -> None:
+    """On a lane that was closed, and is not opened again, only calls in flight continue."""
     resumed = {retune.lane for retune in trace.scenario.retunes}
     for event in trace.events:
         if not isinstance(event, LaneClosed) or event.lane in resumed:
@@ -259,12 +265,12 @@ def _check_closed(trace: Trace) -> None:
             if one.lane == event.lane:
                 own = [span.ended_at for span in trace.calls if span.call == one.call]
                 until = max([event.at, one.asked_at, *own])
-                told = f"{one} went on until {one.ended_at}, though {event}"
+                told = f"{one} continued until {one.ended_at}, though {event}"
                 require("ATTEMPTS", one.ended_at <= until, told)
 
 
-def check_budget(trace: Trace) -> None:
-    """BUDGET: what is spent and reserved together never exceeds the budget."""
+def check_budget(trace: RunTrace) -> None:
+    """BUDGET: the amounts spent and reserved together never exceed the budget."""
     caps = trace.scenario.budget
     if caps is None:
         return
@@ -285,16 +291,16 @@ def check_budget(trace: Trace) -> None:
         require("BUDGET", within, f"{tokens} tokens of {caps.tokens} spent or reserved")
 
 
-def check_slot(trace: Trace) -> None:
+def check_slot(trace: RunTrace) -> None:
     """SLOT: at every instant the slots held are the calls in flight, and nothing else."""
     looked = bool(trace.samples) or trace.ended_at < 1
-    require("SLOT", looked, "nobody looked at the lanes while the run went on")
+    require("SLOT", looked, "the lanes were not sampled during the run")
     for sample in trace.samples:
         require("SLOT", sample.held == sample.in_flight, f"{sample}")
 
 
-def check_lease(trace: Trace) -> None:
-    """LEASE: every permit is settled or given back once; one that was used is a request's, from start to end.
+def check_lease(trace: RunTrace) -> None:
+    """LEASE: every permit is settled or given back once; a used one covers exactly one request.
 
     And every request on a lane with permits has one: no slot is held while a permit is waited for.
     """
@@ -303,17 +309,17 @@ def check_lease(trace: Trace) -> None:
         for lent in trace.permits:
             if lent.lane != lane:
                 continue
-            require("LEASE", len(lent.ends) == 1, f"{lent} has not exactly one end")
+            require("LEASE", len(lent.ends) == 1, f"{lent} does not have exactly one end")
             if lent.ends[0].used is None:
                 kept = lent.granted_at != lent.ends[0].at
-                require("LEASE", not kept, f"{lent} was kept, and not used")
+                require("LEASE", not kept, f"{lent} was held but not used")
             else:
                 used.append(lent)
         calls = sorted((c for c in trace.calls if c.lane == lane), key=lambda span: span.started)
         told = f"{len(used)} permits were used for {len(calls)} requests on {lane}"
         require("LEASE", len(used) == len(calls), told)
         for lent, call in zip(used, calls, strict=True):
-            end, what = lent.ends[0], f"{lent} is not that of {call}"
+            end, what = lent.ends[0], f"{lent} does not match {call}"
             require("LEASE", (lent.index, lent.tokens) == (call.index, call.tokens), what)
             within = lent.granted < call.started and call.last < end.tick
             times = (lent.granted_at, end.at) == (call.started_at, call.ended_at)
@@ -321,11 +327,11 @@ def check_lease(trace: Trace) -> None:
             require("LEASE", end.used == used_tokens(call), f"{lent} after {call}")
 
 
-def check_eager(trace: Trace) -> None:
+def check_eager(trace: RunTrace) -> None:
     """EAGER: while a job waits for its first call, its lane starts one as soon as pace and slots allow it.
 
-    For traces in which a job is one call on its own lane, and nothing gates its start. A lane that was
-    refused may be careful from then on: what it does after its first refusal is not judged.
+    For traces in which a job is one call on its own lane, and nothing gates its start. A lane may be cautious
+    after a refusal: its starts after the first refusal are not judged.
     """
     for lane in trace.lanes:
         late = late_starts(on(trace.calls, lane), lane)
@@ -333,13 +339,13 @@ def check_eager(trace: Trace) -> None:
             require("EAGER", holds=False, otherwise=f"{span} could have started at {right:g}")
 
 
-def check_isolation(alone: Trace, beside: Trace, lane: str) -> None:
+def check_isolation(alone: RunTrace, beside: RunTrace, lane: str) -> None:
     """ISOLATION: the starts on a lane are the same, whatever else runs on other lanes.
 
     Args:
         alone: A run in which only `lane` has jobs.
         beside: The same jobs in the same order, among those of other lanes.
-        lane: The lane that must not notice.
+        lane: The lane that must not be affected.
     """
     starts = [
         sorted(span.started_at for span in trace.calls if span.lane == lane)
@@ -348,5 +354,5 @@ def check_isolation(alone: Trace, beside: Trace, lane: str) -> None:
     require(
         "ISOLATION",
         starts[0] == starts[1],
-        f"starts on {lane}: {starts[0]} alone, {starts[1]} beside others",
+        f"starts on {lane}: {starts[0]} alone, {starts[1]} beside other lanes",
     )

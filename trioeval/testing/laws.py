@@ -1,8 +1,8 @@
 """The laws of the kernel as checks over a trace.
 
-Each raises a plain `AssertionError` that names its law and what broke it. They look only at the trace, so
-they hold any scheduler to the laws whose run was recorded. Instants are compared exactly: use scenarios
-whose times are whole numbers or dyadic fractions.
+Each raises a plain `AssertionError` that names its law and the violation. They read only the trace, so they
+apply to any scheduler whose run was recorded. Instants are compared exactly: use scenarios whose times are
+whole numbers or dyadic fractions.
 """
 
 import itertools
@@ -35,24 +35,24 @@ from trioeval.testing.lane_laws import (
     check_turn,
     check_width,
 )
-from trioeval.testing.trace import Span, Trace, require, working_time
+from trioeval.testing.trace import RunTrace, TraceSpan, require, working_time
 
 # The laws of jobs and outcomes, as checks over a trace.
 
 
-def check_total(trace: Trace) -> None:
+def check_total(trace: RunTrace) -> None:
     """TOTAL: every index gets exactly one outcome."""
     seen = sorted(emission.outcome.index for emission in trace.emissions)
     require("TOTAL", seen == list(range(trace.size)), f"outcomes of {seen} for {trace.size} jobs")
 
 
-def check_order(trace: Trace) -> None:
+def check_order(trace: RunTrace) -> None:
     """ORDER: outcomes are emitted in index order."""
     seen = [emission.outcome.index for emission in trace.emissions]
     require("ORDER", seen == sorted(seen), f"emitted in the order {seen}")
 
 
-def check_prompt(trace: Trace) -> None:
+def check_prompt(trace: RunTrace) -> None:
     """PROMPT: each outcome is emitted as soon as it and all before it are known."""
     known = {event.outcome.index: event.at for event in trace.events if isinstance(event, Finished)}
     for span in trace.bodies:
@@ -68,9 +68,9 @@ def check_prompt(trace: Trace) -> None:
         )
 
 
-def check_honest(trace: Trace) -> None:
-    """HONEST: a job has calls only if it was started; its outcome and the observer tell what was."""
-    runs: dict[int, list[Span]] = defaultdict(list)
+def check_honest(trace: RunTrace) -> None:
+    """HONEST: a job has calls only if it was started; outcomes and events match what happened."""
+    runs: dict[int, list[TraceSpan]] = defaultdict(list)
     for span in trace.bodies:
         runs[span.index].append(span)
     made: dict[int, int] = defaultdict(int)
@@ -93,7 +93,7 @@ def check_honest(trace: Trace) -> None:
         true = (last.started_at, last.ended_at, made[outcome.index])
         fits = isinstance(outcome, _ENDINGS[last.ending])
         require("HONEST", fits, f"{outcome} of a body whose end was: {last.ending}")
-        require("HONEST", told == true, f"job {outcome.index} says {told} where {true} was seen")
+        require("HONEST", told == true, f"job {outcome.index} reports {told} where {true} was seen")
         at = finished_at.get(outcome.index, last.ended_at)
         prompt = at == last.ended_at or (most and isinstance(outcome, Failed))
         require("HONEST", bool(prompt), f"{outcome} was recorded at {at}")
@@ -101,7 +101,7 @@ def check_honest(trace: Trace) -> None:
     _check_settled(trace)
 
 
-def _check_observer(trace: Trace) -> None:
+def _check_observer(trace: RunTrace) -> None:
     seen = {
         Admitted: [(span.started_at, span.index, span.lane) for span in trace.bodies],
         CallStarted: [(span.started_at, span.index, span.lane) for span in trace.calls],
@@ -118,30 +118,28 @@ def _check_observer(trace: Trace) -> None:
             case _:
                 pass
     for kind, right in seen.items():
-        otherwise = f"the observer heard {kind.__name__} {heard[kind]}, and {right} was seen"
+        otherwise = f"the observer got {kind.__name__} {heard[kind]}, and {right} was seen"
         require("HONEST", sorted(heard[kind]) == sorted(right), otherwise)
     emitted = {e.outcome.index: e.outcome for e in trace.emissions}
     ended = {index: outcome for index, outcome in emitted.items() if index in finished}
-    require("HONEST", finished == ended, f"the observer heard of {finished}, not {ended}")
+    require("HONEST", finished == ended, f"the observer was notified of {finished}, not {ended}")
     started = {span.index for span in trace.bodies}
     missed = started - set(finished)
-    require("HONEST", not missed, f"the observer did not hear how jobs {missed} ended")
+    require("HONEST", not missed, f"the observer was not notified of the ends of jobs {missed}")
 
 
-def _check_settled(trace: Trace) -> None:
-    """Who is told of outcomes hears of what the observer hears, in its order, before the consumer."""
+def _check_settled(trace: RunTrace) -> None:
+    """Outcomes are reported when they exist, in the observer's order, before they are emitted."""
     places = {emission.outcome.index: place for place, emission in enumerate(trace.emissions)}
     heard = [event.outcome for event in trace.events if isinstance(event, Finished)]
     told = [one.outcome for one in trace.settled]
-    require(
-        "HONEST", not told or told == heard, f"told of {told}, while the observer heard {heard}"
-    )
+    require("HONEST", not told or told == heard, f"reported {told}, while the observer got {heard}")
     for one in trace.settled:
         late = one.emitted > places[one.outcome.index]
-        require("HONEST", not late, f"{one} was told of after it was emitted")
+        require("HONEST", not late, f"{one} was reported after it was emitted")
 
 
-def check_serial(trace: Trace) -> None:
+def check_serial(trace: RunTrace) -> None:
     """SERIAL: while a serial job runs nothing else does; serial jobs run before the others."""
     alone = [span for span in trace.bodies if span.index in trace.serial]
     ran = sorted(alone, key=lambda span: span.started)
@@ -157,8 +155,8 @@ def check_serial(trace: Trace) -> None:
             require("SERIAL", in_turn, f"job {other.index} ran before serial job {span.index}")
 
 
-def check_block(trace: Trace) -> None:
-    """BLOCK: a job starts only after what it depends on; jobs of one key run in index order, alone."""
+def check_block(trace: RunTrace) -> None:
+    """BLOCK: a job starts only after its dependencies; jobs of one key run in index order, one at a time."""
     scenario = trace.scenario
     outcomes = {emission.outcome.index: emission.outcome for emission in trace.emissions}
     last = {span.index: span for span in trace.bodies}
@@ -179,8 +177,8 @@ def check_block(trace: Trace) -> None:
     _check_keys(trace)
 
 
-def _check_keys(trace: Trace) -> None:
-    by_key: dict[str, list[Span]] = defaultdict(list)
+def _check_keys(trace: RunTrace) -> None:
+    by_key: dict[str, list[TraceSpan]] = defaultdict(list)
     for body in sorted(trace.bodies, key=lambda span: span.started):
         key = trace.scenario.scripts[body.index].key
         if key is not None and body.index not in trace.serial:
@@ -192,7 +190,7 @@ def _check_keys(trace: Trace) -> None:
             require("BLOCK", one.last < following.started, f"{told} and ran at once")
 
 
-def check_limit(trace: Trace) -> None:
+def check_limit(trace: RunTrace) -> None:
     """LIMIT: a job times out exactly when its working time reaches its timeout."""
     worked = {span.index: working_time(trace, span) for span in trace.bodies}
     for emission in trace.emissions:
@@ -210,11 +208,11 @@ def check_limit(trace: Trace) -> None:
             case _:
                 require("LIMIT", working < timeout, told)
         waited = outcome.finished_at - outcome.started_at - outcome.waited
-        require("LIMIT", waited == working, f"{told}; its own account is {waited}")
+        require("LIMIT", waited == working, f"{told}; it reports {waited}")
 
 
-def check_deadline(trace: Trace) -> None:
-    """DEADLINE: nothing starts at or after it, and the run ends at it."""
+def check_deadline(trace: RunTrace) -> None:
+    """DEADLINE: nothing starts at or after the deadline, and the run ends at it."""
     cut_at = min(trace.scenario.deadline, trace.scenario.cancel_at)
     for span in (*trace.bodies, *trace.calls):
         require(
@@ -238,10 +236,10 @@ def check_deadline(trace: Trace) -> None:
             require("DEADLINE", right, f"{outcome} in a run that ended at {trace.ended_at}")
 
 
-def check_drain(trace: Trace) -> None:
-    """DRAIN: after stop no job starts, and those under way run to their end.
+def check_drain(trace: RunTrace) -> None:
+    """DRAIN: after a stop no job starts, and running jobs continue to their end.
 
-    But for those that have made no request and would need a permit: they are cut off, and ask for none.
+    The exception: jobs that have made no request and need a permit are cut off and request none.
     """
     for span in trace.bodies:
         late = span.started > trace.stopped or span.started_at > trace.scenario.stop_at
@@ -258,8 +256,8 @@ def check_drain(trace: Trace) -> None:
     _check_withdrawn(trace)
 
 
-def _check_withdrawn(trace: Trace) -> None:
-    """Who has made no request by the stop waits for no permit; and nobody else is cut off by it."""
+def _check_withdrawn(trace: RunTrace) -> None:
+    """At a stop, exactly the jobs that wait for a permit of their first request are cut off."""
     stop_at = trace.scenario.stop_at
     made: set[int] = set()
     for event in trace.events:
@@ -299,11 +297,11 @@ def _check_withdrawn(trace: Trace) -> None:
         outcome = emission.outcome
         if isinstance(outcome, Interrupted) and outcome.cut is Cut.STOP:
             right = (outcome.index, outcome.finished_at) in withdrawn
-            told = f"{outcome}: a stop at {stop_at} lets what runs finish"
+            told = f"{outcome}: a stop at {stop_at} does not interrupt running jobs"
             require("DRAIN", right and outcome.finished_at >= stop_at, told)
 
 
-def check_leak(trace: Trace) -> None:
+def check_leak(trace: RunTrace) -> None:
     """LEAK: nothing of the run is alive after it."""
     require("LEAK", not trace.left_over, f"left over: {'; '.join(trace.left_over)}")
 
@@ -315,7 +313,7 @@ _ENDINGS: Mapping[str, type | tuple[type, ...]] = {
 }
 
 
-LAWS: Mapping[str, Callable[[Trace], None]] = {
+LAWS: Mapping[str, Callable[[RunTrace], None]] = {
     "TOTAL": check_total,
     "ORDER": check_order,
     "PROMPT": check_prompt,
@@ -336,10 +334,10 @@ LAWS: Mapping[str, Callable[[Trace], None]] = {
     "LEASE": check_lease,
     "LEAK": check_leak,
 }
-"""The laws that every trace keeps, by name. EAGER and ISOLATION need traces of their own."""
+"""The laws that every trace obeys, by name. EAGER and ISOLATION need special traces."""
 
 
-def check_all(trace: Trace) -> None:
-    """Hold a trace to every law of `LAWS`."""
+def check_all(trace: RunTrace) -> None:
+    """Check a trace against every law of `LAWS`."""
     for check in LAWS.values():
         check(trace)

@@ -1,21 +1,22 @@
-"""A second scheduler, written from the rules alone, to hold the first one against.
+"""A second scheduler, written from the rules alone, to compare the kernel with.
 
-It says of a scripted run when every call starts and ends and how every job ends, and it shares no code
-with the kernel: no Trio, no tasks, no limiter. Where the kernel keeps one float, this one keeps all past
-starts and computes the rule from its definition; where the kernel keeps a queue, this one looks through
-all jobs. It is a loop over a heap of events, slow and easy to read.
+It computes for a scripted run when every call starts and ends and how every job ends, and it shares no code
+with the kernel: no Trio, no tasks, no limiter. Where the kernel stores one float, this one stores all past
+starts and computes the rule from its definition; where the kernel has a queue, this one searches all jobs. It
+is a loop over a heap of events, slow and easy to read.
 
-**Plain scenarios** only: every job is exactly one `Call` on its own lane, and no lane adapts to latency; a
-job that needs no lane is a single `Pause`. What is covered: width, request and token pace, least gap, blocks
-and the recovery from them, limits that learn from refusals, rates that are told or measured, breakers,
-retries and back-offs, timeouts, serial jobs, keys, edges, salvage rounds, jobs on no lane, deadline and stop.
+**Plain scenarios** only: every job is exactly one `CallScript` on its own lane, and no lane adapts to latency; a
+job that needs no lane is a single `Pause`. Covered are: max concurrency, request and token pace, minimum gap,
+blocks and the recovery from them, limits that learn from refusals, rates that are reported or measured,
+breakers, retries and back-offs, timeouts, serial jobs, keys, edges, salvage rounds, jobs on no lane, deadline
+and stop.
 
-**Ties.** Trio runs the tasks of one instant in any order. What the rules leave open at an instant, such as
-a call that ends on a lane just as a back-off on that lane is over, `predict` decides somehow and tells of in
-`Prediction.tied_at`; `predictions` goes through all decisions, and the run must be one of them.
+**Ties.** Trio runs the tasks of one instant in any order. What the rules leave open at an instant, such as a
+call that ends on a lane just as a back-off on that lane is over, `predict` decides arbitrarily and reports in
+`Prediction.tied_at`; `predictions` enumerates all decisions, and the run must be one of them.
 
-Rejected: a model that steps through time on a grid. Exact instants of sums of durations need a fine grid,
-and the steps hide in which order the events of one instant were taken.
+Rejected: a model that steps through time on a grid. Exact instants of sums of durations need a fine grid, and
+the steps hide the order in which the events of one instant were taken.
 """
 
 import heapq
@@ -30,47 +31,47 @@ from trioeval.errors import Fault, UsageError
 from trioeval.kernel import LaneSpec
 from trioeval.testing.model_lane import ModelLane
 from trioeval.testing.model_parts import Kind, ModelJob, PredictedCall, PredictedOutcome, Prediction
-from trioeval.testing.scenario import Attempt, Call, Pause, Scenario
+from trioeval.testing.scenario import AttemptScript, CallScript, Pause, RunScenario
 
-_OFTEN = 2  # refusals of one call after which it stands before new jobs no more
+_OFTEN = 2  # refusals of one call after which it no longer goes before new jobs
 _CHANCE = 1e-6
 _LASTING = 4  # the part of the patience after which refusals with nothing served between them count
 _NO_LANE = "no lane"
 _CURABLE = (Fault.TRANSIENT, Fault.RATE_LIMITED)
 
 
-def predict(scenario: Scenario) -> Prediction:
-    """What the run of a plain scenario looks like.
+def predict(scenario: RunScenario) -> Prediction:
+    """Return the run of a plain scenario.
 
     Args:
-        scenario: What is run; times in whole numbers or dyadic fractions make the prediction exact.
+        scenario: The scenario; times in whole numbers or dyadic fractions make the prediction exact.
 
     Raises:
         UsageError: The scenario is not plain.
 
     Example:
         >>> from trioeval.kernel import LaneSpec
-        >>> from trioeval.testing.scenario import Call, Scenario, Script
-        >>> script = Script("a", (Call("a", 2.0),))
+        >>> from trioeval.testing.scenario import CallScript, RunScenario, Script
+        >>> script = Script("a", (CallScript("a", 2.0),))
         >>> lanes = (LaneSpec("a", 1, adaptive="off"),)
-        >>> [call.started_at for call in predict(Scenario(lanes, (script, script))).calls]
+        >>> [call.started_at for call in predict(RunScenario(lanes, (script, script))).calls]
         [0.0, 2.0]
     """
-    return _Run(scenario).play()
+    return _ModelRun(scenario).play()
 
 
-def predictions(scenario: Scenario) -> Iterator[Prediction]:
-    """Every way in which the run of a plain scenario may go, the one of `predict` first.
+def predictions(scenario: RunScenario) -> Iterator[Prediction]:
+    """Yield every possible run of a plain scenario, that of `predict` first.
 
-    Where events of one instant have to do with each other, all their orders are tried, and after each event
-    whether the next job starts before the others. There may be very many ways, and equal ones among them.
+    Where events of one instant affect each other, all their orders are tried, and after each event whether
+    the next job starts before the others. There may be very many runs, with duplicates.
 
     Raises:
         UsageError: The scenario is not plain.
     """
     script: tuple[int, ...] | None = ()
     while script is not None:
-        run = _Run(scenario, script)
+        run = _ModelRun(scenario, script)
         yield run.play()
         while run.picked and run.picked[-1][0] + 1 == run.picked[-1][1]:
             run.picked.pop()
@@ -82,12 +83,12 @@ _Event: TypeAlias = tuple[float, int, str, Callable[[float], None]]
 
 
 @attrs.define(eq=False)
-class _Run:
-    scenario: Scenario
+class _ModelRun:
+    scenario: RunScenario
     script: tuple[int, ...] = ()
-    """How to decide what the rules leave open, one decision after another."""
+    """The decisions of what the rules leave open, one after another."""
     picked: list[tuple[int, int]] = attrs.field(factory=list)
-    """What was decided, and out of how many."""
+    """The decisions made, each with the number of options."""
     lanes: dict[str, ModelLane] = attrs.field(init=False)
     jobs: list[ModelJob] = attrs.field(init=False)
     alone: list[int] = attrs.field(init=False)
@@ -96,12 +97,12 @@ class _Run:
     agenda: list[_Event] = attrs.field(factory=list)
     ticks: Iterator[int] = attrs.field(factory=itertools.count)
     arrivals: Iterator[int] = attrs.field(factory=itertools.count)
-    """Of calls in the line of a lane."""
+    """The order of calls in the queue of a lane."""
     calls: list[PredictedCall] = attrs.field(factory=list)
     outcomes: dict[int, PredictedOutcome] = attrs.field(factory=dict)
     tied_at: set[float] = attrs.field(factory=set)
     moved_at: float = -math.inf
-    """When a job was last found to need no lane."""
+    """The instant at which a job was last found to need no lane."""
 
     def __attrs_post_init__(self) -> None:
         scenario = self.scenario
@@ -120,7 +121,7 @@ class _Run:
         _require(scenario.cancel_at == math.inf, "its caller cancels it")
         _require(scenario.reorder_window is None, "it has a window")
         _require(scenario.budget is None and scenario.cap is None, "it has a budget or a cap")
-        _require(not scenario.retunes, "somebody changes its lanes")
+        _require(not scenario.retunes, "its lanes are changed while it runs")
         _require(not scenario.shared, "its lanes have permits")
         _require(not self.alone or not scenario.salvage_rounds, "serial jobs are salvaged")
 
@@ -143,7 +144,9 @@ class _Run:
                 _, _, _, happen = events.pop(self._pick(len(events)) if tied else 0)
                 happen(now)
                 if tied and events and self._pick(2):
-                    self._serve(now)  # who ends first may start the next job before the others end
+                    self._serve(
+                        now
+                    )  # the first to end may start the next job before the others end
             self._serve(now)
         if len(self.outcomes) < len(self.jobs):
             now = max(now, deadline)
@@ -158,7 +161,7 @@ class _Run:
         )
 
     def _pick(self, options: int) -> int:
-        """Decide what the rules leave open: as the script of this run says, or else the first."""
+        """Decide what the rules leave open: by the script of this run, or else the first option."""
         number = len(self.picked)
         choice = self.script[number] if number < len(self.script) else 0
         self.picked.append((choice, options))
@@ -168,7 +171,7 @@ class _Run:
         heapq.heappush(self.agenda, (at, next(self.ticks), lane, happen))
 
     def _are_tied(self, lanes: list[str]) -> bool:
-        """Whether events of one instant have to do with each other."""
+        """Return whether events of one instant affect each other."""
         scenario = self.scenario
         joined = (
             "" in lanes  # the stop concerns every lane
@@ -179,13 +182,13 @@ class _Run:
         )
         return len(lanes) > (1 if joined else len(set(lanes)))
 
-    # What may start
+    # Starts
 
     def _serve(self, now: float) -> None:
-        """Start all that can start now, and come back when something can that could not."""
+        """Start all that can start now, and return when a blocked start becomes possible."""
         started = True
         while started:
-            # Of each lane in turn, because a serial job closes the gate for all others.
+            # One start per lane in turn, because a serial job closes the gate for all others.
             started = any([self._go_on(lane, now) for lane in self.lanes.values()])  # noqa: C419 - no short cut
             started = self._start_on_no_lane(now) or started
         if any(job.live or self._may_start(job) for job in self.jobs):
@@ -215,15 +218,15 @@ class _Run:
         return bool(given_up)
 
     def _close(self, lane: ModelLane, now: float) -> None:
-        """A lane is closed: the calls that wait there, or rest, fail."""
+        """Close a lane: the calls that wait there, or rest, fail."""
         for job in self.jobs:
-            if job.call.lane == lane.spec.name and job.state in ("resting", "in line"):
+            if job.call.lane == lane.spec.name and job.state in ("resting", "queued"):
                 self._finish(job, "Failed", now)
 
     def _start_first(self, lane: ModelLane, now: float) -> bool:
-        """Start the call whose turn it is, if it can."""
+        """Start the call whose turn it is, if it can start."""
         mine = self._jobs_of(lane)
-        again = [job for job in mine if job.state == "in line"]
+        again = [job for job in mine if job.state == "queued"]
         first = [job for job in again if job.refusals < _OFTEN]
         last = [job for job in again if job.refusals >= _OFTEN]
         fresh = [job for job in mine if self._may_start(job)]
@@ -245,7 +248,7 @@ class _Run:
                 self._at(opens_at, lane.spec.name, lambda _: None)
             return False
         if line is last and fresh:
-            # Which of them came first depends on when a worker of the run had time to stand in line.
+            # Which of them came first depends on when a worker of the run had time to queue.
             self.tied_at.add(now)
             line = (last, fresh)[self._pick(2)]
         self._start(line[0], lane, now)
@@ -263,18 +266,18 @@ class _Run:
         if sum(job.live for job in mine) >= self.scenario.max_live_jobs:
             if (
                 self.moved_at == now
-            ):  # who of them comes first depends on when their lanes are looked at
+            ):  # which of them comes first depends on when their lanes are inspected
                 self.tied_at.add(now)
             return False
         self._pass_time(fresh[0], now)
         return True
 
     def _may_start(self, job: ModelJob) -> bool:
-        """Whether a job that was not started may be, as far as its lane does not matter."""
+        """Return whether a job that was not started may be, apart from its lane."""
         return self._is_ready(job) and (not self.alone or job.index == self.alone[0])
 
     def _is_ready(self, job: ModelJob) -> bool:
-        """Whether it waits for nothing but its lane, and serial jobs that it is none of."""
+        """Return whether it waits only for its lane, and for serial jobs if it is not one."""
         if job.state != "pending" or self.stopped:
             return False
         if job.index in self.alone:
@@ -285,7 +288,7 @@ class _Run:
         return all(edge.on in self.outcomes for edge in self.scenario.edges.get(job.index, ()))
 
     def _before(self, job: ModelJob) -> list[ModelJob]:
-        """Jobs of the same key that have to be over first."""
+        """Return jobs of the same key that must be over first."""
         scripts = self.scenario.scripts
         key = scripts[job.index].key
         return [
@@ -294,7 +297,7 @@ class _Run:
             if key is not None and scripts[other.index].key == key
         ]
 
-    # What happens
+    # Events
 
     def _pass_time(self, job: ModelJob, now: float) -> None:
         """Start a job on no lane, which does nothing but pause."""
@@ -317,7 +320,7 @@ class _Run:
             job.number += 1
             job.worked += at - now
             if attempt.duration >= left:
-                lane.unanswered(at)
+                lane.cancelled_in_flight(at)
                 lane.leave_generation(job.mark)
                 self._finish(job, "TimedOut", at)
             else:
@@ -328,8 +331,8 @@ class _Run:
 
         self._at(now + min(attempt.duration, left), lane.spec.name, end)
 
-    def _learn(self, job: ModelJob, lane: ModelLane, attempt: Attempt, now: float) -> None:
-        """A request has come to its own end."""
+    def _learn(self, job: ModelJob, lane: ModelLane, attempt: AttemptScript, now: float) -> None:
+        """Handle the regular end of a request."""
         if attempt.fault is None and not job.call.fails:
             if attempt.hint is not None:
                 lane.hear(now, attempt.hint)
@@ -358,8 +361,10 @@ class _Run:
             curable = curable and not self._is_exhausted(job, lane.spec)
             self._finish(job, "Failed", now, curable=curable)
 
-    def _learn_failure(self, job: ModelJob, lane: ModelLane, attempt: Attempt, now: float) -> float:
-        """What a failure means for the lane; returns the seconds that the job rests, if it is made again."""
+    def _learn_failure(
+        self, job: ModelJob, lane: ModelLane, attempt: AttemptScript, now: float
+    ) -> float:
+        """Learn from a failure; return the seconds that the job rests, if it is retried."""
         spread = self.scenario.spread
         match attempt.fault:
             case Fault.RATE_LIMITED:
@@ -381,27 +386,27 @@ class _Run:
             return False
         if self._is_exhausted(job, spec):
             return False
-        # A job of a salvage round has one attempt for mishaps.
+        # A job of a salvage round has one attempt for transient failures.
         return fault is Fault.RATE_LIMITED or job.mishaps <= (0 if job.rounds else spec.retries)
 
     def _is_exhausted(self, job: ModelJob, spec: LaneSpec) -> bool:
-        """Whether `max_retries` allows no further request, in all rounds together."""
+        """Return whether `max_retries` allows no further request, in all rounds together."""
         return spec.max_retries is not None and job.failures > spec.max_retries
 
     def _join(self, job: ModelJob) -> None:
         if job.state == "resting":  # its lane was not closed meanwhile
-            job.state, job.arrived = "in line", next(self.arrivals)
+            job.state, job.arrived = "queued", next(self.arrivals)
 
     def _stop(self, _: float) -> None:
         self.stopped = True
 
     def _record(self, job: ModelJob, ended_at: float) -> None:
-        """The request of a job that is in flight ends."""
+        """Record the end of a job's request in flight."""
         lane = job.call.lane
         self.calls.append(PredictedCall(job.started_at, job.index, job.number, lane, ended_at))
 
     def _finish(self, job: ModelJob, kind: Kind, now: float, *, curable: bool = False) -> None:
-        """A job is over, unless it is kept for a salvage round."""
+        """End a job, unless it is set aside for a salvage round."""
         if curable and job.rounds < self.scenario.salvage_rounds:
             job.state = "failed"
             job.failed_at = now
@@ -416,7 +421,7 @@ class _Run:
             self.alone.remove(job.index)
 
     def _block(self, job: ModelJob, now: float) -> None:
-        """End the jobs that depend on the success of one that had none, and those that depend on them."""
+        """End the jobs that depend on the success of one that had none, and their dependants."""
         if self.outcomes[job.index].kind == "Done":
             return
         for other in self.jobs:
@@ -429,7 +434,7 @@ class _Run:
                 self._block(other, now)
 
     def _cut(self, now: float) -> None:
-        """The run ends now, whatever is under way."""
+        """End the run now, whatever is running."""
         live = [job for job in self.jobs if job.live]
         for job in live:
             if job.state == "in flight":
@@ -442,32 +447,32 @@ class _Run:
                 self._settle_unstarted(job, now)
 
     def _settle_unstarted(self, job: ModelJob, now: float) -> None:
-        """A job will not be run, or not be run again."""
+        """Settle a job that will not be run, or not be run again."""
         if job.rounds or job.state == "failed":
             self._settle(job, "Failed", job.failed_at)
         else:
             self._settle(job, "NotRun", now)
 
 
-def _only_call(scenario: Scenario, index: int) -> Call:
-    """The one call of a job, or the one pause of a job that needs no lane."""
+def _only_call(scenario: RunScenario, index: int) -> CallScript:
+    """Return the one call of a job, or the one pause of a job that needs no lane."""
     script = scenario.scripts[index]
     call = script.actions[0] if len(script.actions) == 1 else None
     if script.lane is None or script.known == "yes":
         if not isinstance(call, Pause):
-            msg = f"the scenario is not plain: job {index} needs no lane and is not one pause"
+            msg = f"the scenario is not plain: job {index} needs no lane and is not a single pause"
             raise UsageError(msg)
-        return Call(script.lane or _NO_LANE, call.duration)
-    if not isinstance(call, Call) or call.lane != script.lane or call.patience != math.inf:
+        return CallScript(script.lane or _NO_LANE, call.duration)
+    if not isinstance(call, CallScript) or call.lane != script.lane or call.patience != math.inf:
         msg = f"the scenario is not plain: job {index} is not one patient call on its lane"
         raise UsageError(msg)
     return call
 
 
 def _is_own(job: ModelJob, lane: ModelLane, now: float) -> bool:
-    """Whether one more refusal can hardly be chance, as often as the lane's other calls are refused.
+    """Return whether one more refusal is hardly chance, given how often the lane refuses other calls.
 
-    Refusals with nothing served between them are of one time, until that has lasted for long.
+    Refusals with nothing served between them are not independent, until they have lasted for long.
     """
     served = lane.served - job.seen[0]
     refused = lane.refused - job.seen[1] - job.refusals
@@ -480,10 +485,10 @@ def _is_own(job: ModelJob, lane: ModelLane, now: float) -> bool:
     return ((refused + 1) / (served + refused + 2)) ** (job.refusals + 1) < _CHANCE
 
 
-def _used(call: Call, attempt: Attempt) -> int:
-    """Tokens of a request that came to its own end; one that was turned away has used none."""
+def _used(call: CallScript, attempt: AttemptScript) -> int:
+    """Return the tokens of a request that ended regularly; a refused one has used none."""
     if attempt.fault is None and call.fails:
-        return call.tokens  # nobody can tell
+        return call.tokens  # the usage is unknown
     if attempt.tokens is not None:
         return attempt.tokens
     return call.tokens if attempt.fault in (None, Fault.TRANSIENT) else 0

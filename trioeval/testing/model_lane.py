@@ -1,12 +1,12 @@
 # Apart from `testing.model`: together they exceed 600 lines.
-"""What a lane of the reference scheduler allows, and what it learns: the second opinion on `trioeval.rates`.
+"""The lanes of the reference scheduler: a second implementation of `trioeval.rates`.
 
-Nothing is summed up as it goes along where a list will do: a lane keeps all of its past starts, its troubles
-and its rounds, and computes its rates from their definition each time it is asked. What a call knows of is
-what had ended when it started, so each call remembers how many ends there were.
+Nothing is accumulated where a list suffices: a lane stores all of its past starts, its failures and its
+rounds, and computes its rates from their definition at each use. What a call knows of is what had ended when
+it started, so each call remembers the number of ends.
 
-`adaptive="latency"` is outside: its rule is a formula over latencies, and to write that formula a second time
-would check nothing.
+`adaptive="latency"` is excluded: its rule is a formula over latencies, and implementing that formula a second
+time would check nothing.
 """
 
 import itertools
@@ -18,13 +18,13 @@ import attrs
 from trioeval.kernel import Backoff, LaneSpec
 from trioeval.rates import Allowance, RateHint
 from trioeval.testing.model_parts import PredictedLane
-from trioeval.testing.scenario import Attempt
+from trioeval.testing.scenario import AttemptScript
 
 _RECOVER_AFTER = 4  # refusals in a row after which a lane recovers, hinted or not
-_A_TRY = 60.0  # seconds that a call may take to come to nothing
-_TELLING = 2  # refusals of one call that may tell of a rate; later ones may be its own
-_SOON = 4  # calls served after a wait, before which a refusal tells of a rate
-_ENOUGH = 4  # calls served that make a measurement
+_A_TRY = 60.0  # seconds that a call may take until it fails
+_TELLING = 2  # refusals of one call that are evidence of a rate; later ones may be its own
+_SOON = 4  # calls served after a wait, before which a refusal is evidence of a rate
+_ENOUGH = 4  # calls served that are enough for a measurement
 _FASTER = 1.1
 _NO_PACE_BELOW = 0.001
 _LITTLE, _PLENTY = 0.1, 0.2  # shares of an allowance
@@ -32,7 +32,7 @@ _LITTLE, _PLENTY = 0.1, 0.2  # shares of an allowance
 
 @attrs.define(eq=False)
 class ModelPace:
-    """A rate that was told or measured; two may start together. It knows only of starts since it was made."""
+    """A reported or measured rate; two calls may start together. It counts only starts since its creation."""
 
     period: float
     starts: list[float] = attrs.field(factory=list)
@@ -40,7 +40,7 @@ class ModelPace:
     """Seconds that each start cost, at the period of its time."""
 
     def take(self, now: float) -> None:
-        """A call starts."""
+        """Count a start."""
         self.starts.append(now)
         self.costs.append(self.period)
 
@@ -51,67 +51,67 @@ class ModelPace:
 
 @attrs.define(eq=False)
 class ModelLimit:
-    """How many calls may be in flight on a lane with `adaptive="aimd"`."""
+    """The limit of calls in flight on a lane with `adaptive="aimd"`."""
 
-    width: int
+    max_concurrency: int
     doubling: bool
-    """Whether a clean round doubles the limit."""
+    """True if a clean round doubles the limit."""
     limit: int = attrs.field(init=False)
     ceiling: int | None = None
     """The limit just below the one that was refused last, while that is remembered."""
     cut_at: int = 0
-    """How many calls of the lane had ended at the last cut."""
+    """Number of calls of the lane that had ended at the last cut."""
     cuts: int = 0
     trials: int = 0
     round: list[Literal["served", "failed"]] = attrs.field(factory=list)
     """Completions of the present round."""
     busiest: int = 0
-    """Most calls in flight in the present round."""
+    """The most calls in flight in the present round."""
     refused: bool = False
-    """Whether the present round began with a refusal."""
+    """True if the present round began with a refusal."""
     clean_rounds: int = 0
-    """At the ceiling, since the last trial."""
+    """Clean rounds at the ceiling since the last trial."""
     patience: int = 3
     """Clean rounds before a trial."""
     named_wait: bool = False
-    """Whether the ceiling was learned from refusals that named a wait."""
+    """True if the ceiling was learned from refusals that named a wait."""
     wave: tuple[int, int] | None = None
-    """Limit and ceiling after a cut by a named wait if nothing is served beside, until the next start."""
+    """Limit and ceiling after a cut by a named wait if nothing else is in flight, until the next start."""
     trial_cost: float = 0.0
     """Seconds that the server asked to wait when it refused the last trial."""
     latencies: list[float] = attrs.field(factory=list)
 
     def __attrs_post_init__(self) -> None:
-        self.limit = 1 if self.doubling else self.width
+        self.limit = 1 if self.doubling else self.max_concurrency
 
     @property
     def in_trial(self) -> bool:
-        """Whether one more is tried than was remembered as too many."""
+        """True if one more call is tried than was remembered as too many."""
         return self.ceiling is not None and self.limit > self.ceiling
 
     def started(self, in_flight: int) -> None:
-        """A call has started; `in_flight` counts it."""
+        """Count a start; `in_flight` includes it."""
         self.wave = None
         self.busiest = max(self.busiest, in_flight)
 
     def served(self, latency: float, *, again: bool) -> None:
-        """A call was served; what was refused before tells nothing of the limit."""
+        """Count a served call; one that was refused before is no evidence about the limit."""
         self.latencies.append(latency)
         if not again:
             self._complete("served")
 
     def failed(self) -> None:
-        """A call failed, and not because there were too many."""
+        """Count a failure for a reason other than too many calls."""
         self._complete("failed")
 
     def congested(self, mark: int, ends: int, beside: int, wait: float, *, again: bool) -> None:
-        """A call was refused that started after `mark` ends, at the end with the number `ends`.
+        """Count a refusal of a call that started after `mark` ends, at the end with the number `ends`.
 
         Args:
             mark: Ends before its start.
-            ends: Ends, this one included.
+            ends: Ends, including this one.
             beside: Calls that are left in flight.
-            wait: What the server asks for; 0 where it names no wait.
+            wait: Seconds that the server asks for; 0 if it names no wait.
             again: Whether it was refused before.
         """
         if mark < self.cut_at:  # it knows nothing of the last cut
@@ -139,7 +139,7 @@ class ModelLimit:
             self.refused = True
 
     def _keep(self, beside: int, limit: int, ceiling: int) -> None:
-        """What is left in flight beside a refused call is what the server takes."""
+        """Cut to the number of calls in flight beside a refused call, which the server accepts."""
         self.ceiling = min(ceiling, beside) if beside else ceiling
         self.limit = self.ceiling if beside else limit
 
@@ -164,7 +164,7 @@ class ModelLimit:
         more = self.limit + 1
         if self.doubling:
             more = 2 * self.limit
-        elif self.in_trial:  # it was served: nothing is remembered any more
+        elif self.in_trial:  # it was served: the memory is dropped
             self.ceiling, self.patience, self.trial_cost = None, 3, 0.0
             self.doubling = self.named_wait
         elif self.limit == self.ceiling:
@@ -173,11 +173,11 @@ class ModelLimit:
                 return
             self.clean_rounds = 0
             self.trials += 1
-        self.limit = min(more, self.width)
+        self.limit = min(more, self.max_concurrency)
 
     @property
     def _has_paid(self) -> bool:
-        """Whether a refused trial would be a sixteenth of the time since the last one."""
+        """Return whether a refused trial would be at most a sixteenth of the time since the last one."""
         if not self.trial_cost or not self.latencies:
             return True
         average = self.latencies[0]
@@ -188,7 +188,7 @@ class ModelLimit:
 
 @attrs.define(eq=False)
 class ModelLane:
-    """One lane."""
+    """A lane of the reference scheduler."""
 
     spec: LaneSpec
     limit: ModelLimit | None = attrs.field(init=False)
@@ -196,30 +196,30 @@ class ModelLane:
     in_flight: int = 0
     starts: list[float] = attrs.field(factory=list)
     used: list[int] = attrs.field(factory=list)
-    """Tokens, start by start: what was reserved, and after the end what was used."""
+    """Tokens of each start: what was reserved, and after the end what was used."""
     ends: int = 0
-    """Calls that have ended; what a call knows of it remembers at its start."""
+    """Calls that have ended; a call remembers this number at its start."""
     served: int = 0
     refused: int = 0
     blocked_until: float = -math.inf
     congestions: int = 0
-    """Generations without a success: what is in flight at a refusal is one."""
+    """Generations without a success; a generation is the set of calls in flight at a refusal."""
     generation_at: int = 0
-    """How many calls had ended when the present generation began; so for all that is called `…_at`."""
-    elders: int = 0
+    """Number of calls that had ended when the present generation began; likewise for all `…_at` numbers."""
+    in_flight_at_refusal: int = 0
     """Calls in flight that belong to the present generation or an earlier one."""
     allowance: int | None = None
     """Calls that may be in flight while it recovers."""
     recovery_at: int = 0
     recoveries: int = 0
     wave_at: int = 0
-    wave_has_told: bool = False
-    """Whether the present wave of refusals has shown the server's rate."""
+    wave_confirmed: bool = False
+    """True if the present wave of refusals was counted as evidence of the server's rate."""
     served_since_wait: int = _SOON
     hinted: ModelPace | None = None
     """The server's own rate, while little is left."""
     measured: ModelPace | None = None
-    """A little more than what it turned out to serve."""
+    """A rate a little above the measured one."""
     measured_since: float | None = None
     measured_served: int = 0
     faster_after: int = 0
@@ -227,16 +227,16 @@ class ModelLane:
     fatal: int = 0
     """Fatal refusals since the last success."""
     troubles: list[tuple[float, float]] = attrs.field(factory=list)
-    """Since the last success: when, and for how many seconds nothing was to be tried."""
+    """Failures since the last success: the instant, and the seconds in which no attempt was due."""
     closed_at: float = math.inf
-    """When its breaker opened."""
+    """The instant at which its breaker opened."""
     rates: set[str] = attrs.field(factory=set)
     looked_at: float = -math.inf
-    """The instant at which it is already looked at again."""
+    """The instant of the next scheduled check."""
 
     def __attrs_post_init__(self) -> None:
         adapts = self.spec.adaptive == "aimd"
-        self.limit = ModelLimit(self.spec.width, self.spec.slow_start) if adapts else None
+        self.limit = ModelLimit(self.spec.max_concurrency, self.spec.slow_start) if adapts else None
 
     def opens_at(self) -> float:
         """The first instant at which its rates allow a start; -inf if they are open."""
@@ -257,17 +257,17 @@ class ModelLane:
 
     @property
     def has_slot(self) -> bool:
-        """Whether one more call may be in flight."""
+        """True if one more call may be in flight."""
         most = self._full if self.allowance is None else min(self.allowance, self._full)
         return self.in_flight < most and not self.closed
 
     @property
     def closed(self) -> bool:
-        """Whether its breaker is open."""
+        """True if its breaker is open."""
         return self.closed_at < math.inf
 
     def predicted(self) -> PredictedLane:
-        """What it has learned."""
+        """Return its final state."""
         limit = self.limit
         return PredictedLane(
             self.spec.name,
@@ -281,19 +281,21 @@ class ModelLane:
 
     @property
     def _full(self) -> int:
-        return self.spec.width if self.limit is None else self.limit.limit
+        return self.spec.max_concurrency if self.limit is None else self.limit.limit
 
     @property
     def _learns(self) -> bool:
-        """Whether there is anything that a success could tell it."""
+        """True if a success would change its state."""
         limit = self.limit
-        if limit is not None and (limit.limit < limit.width or limit.refused or limit.in_trial):
+        if limit is not None and (
+            limit.limit < limit.max_concurrency or limit.refused or limit.in_trial
+        ):
             return True
         unsettled = self.allowance is not None or self.measured_since is not None
         return unsettled or bool(self.fatal or self.troubles)
 
     def start(self, now: float, tokens: int) -> None:
-        """A call starts."""
+        """Count a start."""
         self.in_flight += 1
         self.starts.append(now)
         self.used.append(tokens)
@@ -304,22 +306,22 @@ class ModelLane:
             self.limit.started(self.in_flight)
 
     def end(self) -> None:
-        """A call is over; what it means comes next."""
+        """Count an end; its meaning is reported next."""
         self.in_flight -= 1
         self.ends += 1
 
     def leave_generation(self, mark: int) -> None:
-        """A call that started after `mark` ends is over and was not served."""
-        if self.elders and mark < self.generation_at:
-            self.elders -= 1
+        """Count the end of a call that started after `mark` ends and was not served."""
+        if self.in_flight_at_refusal and mark < self.generation_at:
+            self.in_flight_at_refusal -= 1
 
     def succeeded(self, latency: float, mark: int, *, again: bool) -> None:
-        """A call was served that started after `mark` ends."""
+        """Count a served call that started after `mark` ends."""
         self.served += 1
         self.served_since_wait += 1
         if self.limit is not None and self._learns:
             self.limit.served(latency, again=again)
-        self.congestions = self.elders = self.fatal = 0
+        self.congestions = self.in_flight_at_refusal = self.fatal = 0
         self.troubles = []
         self._measure_success()
         if self.allowance is not None and mark >= self.recovery_at:
@@ -328,24 +330,24 @@ class ModelLane:
                 self.allowance = None
 
     def congested(
-        self, now: float, attempt: Attempt, mark: int, refusals: int, spread: float
+        self, now: float, attempt: AttemptScript, mark: int, refusals: int, spread: float
     ) -> float:
-        """A call was refused because there were too many; returns the seconds that it rests.
+        """Count a refusal because of too many calls; return the seconds that the call rests.
 
-        If all that was in flight at a refusal ends without a success, the server serves nothing. If the wait
-        that it named did not help, or that has happened several times without a wait being named, the lane
-        is blocked for longer each time.
+        If all calls in flight at a refusal end without a success, the server serves none. If the wait that
+        it named did not help, or this has happened several times without a named wait, the lane is blocked
+        for longer each time.
         """
         wait = attempt.retry_after or 0.0
         self.refused += 1
-        if self.elders:
+        if self.in_flight_at_refusal:
             self.leave_generation(mark)
         else:
             self.congestions += 1
-            self.generation_at, self.elders = self.ends, self.in_flight
+            self.generation_at, self.in_flight_at_refusal = self.ends, self.in_flight
         begins_wave = mark >= self.wave_at
         if begins_wave:
-            self.wave_at, self.wave_has_told = self.ends, False
+            self.wave_at, self.wave_confirmed = self.ends, False
         if wait and refusals <= _TELLING:
             self._measure_refusal(now, wait, begins_wave=begins_wave)
         if self.limit is not None:
@@ -359,8 +361,8 @@ class ModelLane:
         self._trouble(now, rest)
         return rest
 
-    def failed(self, now: float, attempt: Attempt, mishaps: int, spread: float) -> float:
-        """A call failed by mishap, and has failed so before; returns the seconds that it rests."""
+    def failed(self, now: float, attempt: AttemptScript, mishaps: int, spread: float) -> float:
+        """Count a transient failure of a call that has failed before; return the seconds that it rests."""
         rest = _rest(self.spec.backoff, attempt.retry_after, mishaps, spread)
         if self.limit is not None:
             self.limit.failed()
@@ -370,13 +372,13 @@ class ModelLane:
         self._trouble(now, rest)
         return rest
 
-    def unanswered(self, now: float) -> None:
-        """A call was given up in flight."""
+    def cancelled_in_flight(self, now: float) -> None:
+        """Count a call that was cancelled in flight."""
         if self.allowance is not None:
             self._trouble(now, 0.0)
 
     def refused_for_good(self, now: float) -> None:
-        """The server refuses every such call."""
+        """Count a permanent refusal."""
         if self.limit is not None:
             self.limit.failed()
         self.fatal += 1
@@ -384,21 +386,21 @@ class ModelLane:
             self._close(now)
 
     def exhausted(self, now: float) -> None:
-        """The account is used up."""
+        """Close the lane: the account is exhausted."""
         self._close(now)
 
     def _close(self, now: float) -> None:
         self.closed_at = min(self.closed_at, now)
 
     def hear(self, now: float, hint: RateHint) -> None:
-        """A good reply said what is left."""
+        """Apply the remaining amounts of a successful reply."""
         self.follow(hint)
         for left, wait in ((hint.requests, self._until_request), (hint.tokens, _until_tokens)):
             if left is not None and _is_possible(left) and 0 < wait(left) <= self.spec.patience:
                 self.blocked_until = max(self.blocked_until, now + wait(left))
 
     def follow(self, hint: RateHint) -> None:
-        """A reply said what is left of the requests: little left makes the server's rate that of the lane."""
+        """Apply the remaining requests of a reply: if few are left, use the server's rate."""
         left = hint.requests
         if left is None or not _is_possible(left) or left.limit is None or left.remaining is None:
             return
@@ -421,14 +423,14 @@ class ModelLane:
         return left.reset_after
 
     def _keep_wait(self, now: float, wait: float) -> None:
-        """Nothing starts before a named wait is over; one that is longer than the patience is not begun."""
+        """Block until a named wait is over; one that is longer than the patience closes the lane."""
         if wait:
             self.blocked_until = max(self.blocked_until, now + wait)
         if wait > self.spec.patience:
             self._close(now)
 
     def _recover(self, now: float, *, named: bool) -> None:
-        """One call probes, after a rest that is longer each time that the one before did not help."""
+        """Recover with one probing call, after a rest that grows while it does not help."""
         self.allowance, self.recovery_at = 1, self.ends
         self.recoveries += 1
         longer = self.congestions - (1 if named else _RECOVER_AFTER)
@@ -438,7 +440,7 @@ class ModelLane:
             self.blocked_until = max(self.blocked_until, now + rest)
 
     def _trouble(self, now: float, rest: float) -> None:
-        """Time in which there was nothing to try is no trouble: no more counts than the rest and a minute."""
+        """Count failures: time without due attempts is excluded, so at most the rest plus a minute counts."""
         self.troubles.append((now, max(rest, self.blocked_until - now)))
         seconds = sum(
             min(later - before, rested + _A_TRY)
@@ -459,17 +461,17 @@ class ModelLane:
             self._plan_faster()
 
     def _measure_refusal(self, now: float, wait: float, *, begins_wave: bool) -> None:
-        """A server that refuses several calls, or one soon after a wait, is full: that measures its rate."""
+        """Measure the rate at a refusal of several calls, or of one soon after a wait: the server is full."""
         soon, self.served_since_wait = self.served_since_wait < _SOON, 0
-        if self.limit is None or self.wave_has_told:
+        if self.limit is None or self.wave_confirmed:
             return
         pace = self.measured
-        if begins_wave and not soon:  # one call, which may mean anything
+        if begins_wave and not soon:  # a single refusal may have any reason
             if pace is not None:
                 pace.period = min(pace.period * _FASTER, max(pace.period, wait))
                 self._plan_faster()
             return
-        self.wave_has_told = True
+        self.wave_confirmed = True
         since = self.measured_since
         if since is None:
             self.measured_since, self.measured_served = now, 0
@@ -493,7 +495,7 @@ def _rest(backoff: Backoff, hint: float | None, exponent: int, spread: float) ->
 
 
 def _due_at(starts: list[float], costs: list[float]) -> float:
-    """The instant at which all that was started is paid for, at one second a second, without a credit."""
+    """Return the instant at which all starts are paid for, at one second per second, without credit."""
     return max(start + sum(costs[first:]) for first, start in enumerate(starts))
 
 
@@ -510,7 +512,7 @@ def _until_tokens(left: Allowance) -> float:
 
 
 def _is_possible(left: Allowance) -> bool:
-    """Whether it can be true; if not, it is no hint."""
+    """Return whether the values are consistent; if not, they are not a hint."""
     counts, spans = (left.remaining, left.reset_after), (left.limit, left.window)
     possible = all(value is None or 0 <= value < math.inf for value in counts)
     return possible and all(value is None or 0 < value < math.inf for value in spans)

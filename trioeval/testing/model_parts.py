@@ -1,11 +1,11 @@
-"""What the reference scheduler keeps of jobs, and what it says in the end."""
+"""The jobs of the reference scheduler, and its predictions."""
 
 import math
 from typing import Literal, TypeAlias
 
 import attrs
 
-from trioeval.testing.scenario import Attempt, Call
+from trioeval.testing.scenario import AttemptScript, CallScript
 
 Kind: TypeAlias = Literal["Done", "Failed", "TimedOut", "Interrupted", "Blocked", "NotRun"]
 
@@ -16,46 +16,46 @@ class PredictedCall:
 
     started_at: float
     index: int
-    """Of the job."""
+    """The index of its job."""
     attempt: int
-    """Which of the requests of this run of the job it is, from 0."""
+    """The number of the request in this run of the job, from 0."""
     lane: str
     ended_at: float
 
 
 @attrs.frozen
 class PredictedOutcome:
-    """How a job ends."""
+    """The predicted end of a job."""
 
     index: int
     kind: Kind
     """The name of the outcome's class."""
     finished_at: float
-    """When it is known; the instant of the last end for jobs that were started."""
+    """The instant at which it is known; the last end for jobs that were started."""
 
 
 @attrs.frozen
 class PredictedLane:
-    """What a lane has learned in the end."""
+    """The predicted final state of a lane."""
 
     name: str
     limit: int
-    """Calls that may be in flight when it has recovered."""
+    """Calls that may be in flight after its recovery."""
     cuts: int
-    """How often that limit was cut, refused trials included."""
+    """Number of cuts of that limit, including refused trials."""
     trials: int
-    """How often one more was tried than had been refused."""
+    """Number of trials of one more call than had been refused."""
     recoveries: int
-    """How often it was left with one call that probes."""
+    """Number of recoveries with one probing call."""
     rates: frozenset[str]
-    """`told` and `measured`: where it had a rate from that its spec does not name."""
+    """`told` and `measured`: the sources of rates that its spec does not name."""
     closed_at: float
-    """When its breaker opened; infinite if it never did."""
+    """The instant at which its breaker opened; infinite if it did not."""
 
 
 @attrs.frozen
 class Prediction:
-    """All that a run will do."""
+    """All steps of a run."""
 
     calls: tuple[PredictedCall, ...]
     """In order of their starts."""
@@ -73,49 +73,49 @@ class ModelJob:
     """A job with its one call."""
 
     index: int
-    call: Call
-    """Its one call; of a job that makes none its time and its lane."""
+    call: CallScript
+    """Its one call; for a job that makes none, its time and its lane."""
     timeout: float
-    state: Literal["pending", "resting", "in line", "in flight", "paused", "failed", "over"] = (
+    state: Literal["pending", "resting", "queued", "in flight", "paused", "failed", "over"] = (
         "pending"
     )
-    """`paused` jobs are on no lane and pass their time; `failed` ones wait for a salvage round."""
+    """`paused` jobs are on no lane and pause; `failed` ones wait for a salvage round."""
     rounds: int = 0
     """Salvage rounds that it has been in."""
     number: int = 0
-    """Of the present or next request of this run of the job, from 0."""
+    """The number of the present or next request of this run of the job, from 0."""
     failures: int = 0
-    """Of all runs of the job, of any kind."""
+    """Failures in all runs of the job, of any kind."""
     earlier_failures: int = 0
-    """Those of earlier runs."""
+    """Failures in earlier runs."""
     mishaps: int = 0
-    """Of this run of the job, transient."""
+    """Transient failures in this run of the job."""
     refusals: int = 0
-    """Of this run of the job: how often it was one too many."""
+    """Refusals because of too many calls in this run of the job."""
     mark: int = 0
-    """How many calls of the lane had ended when the present request started."""
+    """Number of calls of the lane that had ended when the present request started."""
     seen: tuple[int, int] = (0, 0)
-    """Calls that the lane had served, and refused, when this run of the job made its first request."""
+    """Calls that the lane had served and refused at the first request of this run of the job."""
     served_before: int = 0
     """Calls that the lane had served since then when the job was last refused."""
     unserved_since: float = 0.0
-    """The first refusal after the last of those."""
+    """The instant of the first refusal since that number last changed."""
     arrived: int = 0
-    """When it came to stand in line, among all that do."""
+    """Its position in the order of arrivals in queues."""
     worked: float = 0.0
     started_at: float = 0.0
-    """Of the present or last request."""
+    """The start of the present or last request."""
     failed_at: float = math.inf
-    """When its last run failed."""
+    """The instant at which its last run failed."""
     on_lane: bool = True
-    """Whether it is on a lane; one that is found to need none leaves its own."""
+    """False if it was found to need no lane, and left its own."""
 
     @property
     def live(self) -> bool:
-        """Whether it was started and is not over."""
-        return self.state in ("resting", "in line", "in flight", "paused")
+        """True if it was started and is not over."""
+        return self.state in ("resting", "queued", "in flight", "paused")
 
     @property
-    def attempt(self) -> Attempt:
-        """What the present or next request does."""
+    def attempt(self) -> AttemptScript:
+        """The present or next request."""
         return self.call.attempt(self.number)

@@ -1,10 +1,10 @@
 # Apart from `testing.conformance`: together they exceed 600 lines.
-"""The laws that can be seen from outside a scheduler, as checks over a run of one.
+"""The laws that are visible from outside a scheduler, as checks over a run of it.
 
-Those of the kernel are used where they fit. The others are written here: a scheduler may make calls again
-or not, may be careful once its provider has complained, and says nothing of its slots. The order of starts
-within one instant is not judged: no provider can see it, and a Trio task that is started before another
-one does not run before it.
+The kernel's checks are used where they fit. The others are written here: a scheduler may retry calls or not,
+may be cautious after a refusal, and does not report its slots. The order of starts within one instant is not
+judged: a provider cannot see it, and a Trio task that is started before another one does not necessarily run
+before it.
 """
 
 import itertools
@@ -16,7 +16,7 @@ import attrs
 
 from trioeval.errors import CallError, Fault
 from trioeval.kernel import LaneSpec
-from trioeval.testing.foreign import Answer, ForeignRun, Scheduler, call_of, run_foreign
+from trioeval.testing.foreign import ForeignReply, ForeignRun, Scheduler, call_of, run_foreign
 from trioeval.testing.lane_laws import (
     check_attempts,
     check_eager,
@@ -26,16 +26,16 @@ from trioeval.testing.lane_laws import (
     check_width,
 )
 from trioeval.testing.laws import check_leak, check_order, check_prompt, check_total
-from trioeval.testing.scenario import Scenario
-from trioeval.testing.trace import Span, Trace, late_starts, most_at_once, on, require
+from trioeval.testing.scenario import RunScenario
+from trioeval.testing.trace import RunTrace, TraceSpan, late_starts, most_at_once, on, require
 
 
 @attrs.define(eq=False)
 class Seen:
-    """A scenario and its runs, made when they are first looked at."""
+    """A scenario and its runs, made at their first use."""
 
     make: Callable[[], Scheduler]
-    scenario: Scenario
+    scenario: RunScenario
     terms: frozenset[str]
     _whole: ForeignRun | None = None
 
@@ -46,28 +46,28 @@ class Seen:
             self._whole = run_foreign(self.make, self.scenario, self.terms)
         return self._whole
 
-    def alone(self, lane: LaneSpec) -> Trace:
-        """A run of the jobs of one lane."""
+    def alone(self, lane: LaneSpec) -> RunTrace:
+        """Return a run of the jobs of one lane."""
         own = tuple(script for script in self.scenario.scripts if script.lane == lane.name)
         only = attrs.evolve(self.scenario, lanes=(lane,), scripts=own)
         return run_foreign(self.make, only, self.terms).trace
 
     @property
     def cut_at(self) -> float:
-        """From when on jobs need not be called any more."""
+        """The instant from which jobs need not be called any more."""
         return min(self.scenario.deadline, self.scenario.stop_at, self.scenario.cancel_at)
 
     @property
-    def requests(self) -> Mapping[int, list[Span]]:
-        """Of each job that has any, in their order."""
-        found: dict[int, list[Span]] = defaultdict(list)
+    def requests(self) -> Mapping[int, list[TraceSpan]]:
+        """The requests of each job that has any, in order."""
+        found: dict[int, list[TraceSpan]] = defaultdict(list)
         for span in self.whole.trace.calls:
             found[span.index].append(span)
         return found
 
 
 def _check_total(seen: Seen) -> None:
-    """A scheduler that is cancelled emits what it can, and need not emit the rest."""
+    """A cancelled scheduler emits what it can, and need not emit the rest."""
     require("TOTAL", seen.whole.fault is None, f"the scheduler failed: {seen.whole.fault}")
     trace = seen.whole.trace
     if seen.scenario.cancel_at > trace.ended_at:
@@ -80,7 +80,7 @@ def _check_total(seen: Seen) -> None:
 
 
 def _check_prompt(seen: Seen) -> None:
-    """Judged where every job is called to its end: when else it is over cannot be seen from outside."""
+    """Judged if every job is called to its end: otherwise its end is not visible from outside."""
     endless = all(script.timeout == math.inf for script in seen.scenario.scripts)
     if seen.cut_at == math.inf and endless:
         check_prompt(seen.whole.trace)
@@ -94,15 +94,17 @@ def _check_honest(seen: Seen) -> None:
     ):
         if index not in requests:
             cut = emission.at >= seen.cut_at or seen.scenario.scripts[index].timeout < math.inf
-            require("HONEST", cut, f"job {index} was emitted, and never called")
-            lies = isinstance(result, Answer)
-            require("HONEST", not lies, f"job {index} was emitted with {result!r}, never called")
+            require("HONEST", cut, f"job {index} was emitted but never called")
+            lies = isinstance(result, ForeignReply)
+            require("HONEST", not lies, f"job {index} was emitted with {result!r} but never called")
             continue
         last = requests[index][-1]
         too_early = f"{last}, but job {index} was emitted at {emission.at:g}"
         require("HONEST", last.ended_at <= emission.at, too_early)
         own = (
-            result == Answer(index) if last.ending == "returned" else not isinstance(result, Answer)
+            result == ForeignReply(index)
+            if last.ending == "returned"
+            else not isinstance(result, ForeignReply)
         )
         require("HONEST", own, f"job {index} was emitted with {result!r}, after {last}")
 
@@ -118,16 +120,20 @@ def _check_turn(seen: Seen) -> None:
 
 
 def _check_slot(seen: Seen) -> None:
-    """A job that waits to be called again keeps no slot.
+    """A job that waits for a retry holds no slot.
 
-    Seen by starts that come late, and all exactly when they would if such jobs kept theirs.
+    Visible by starts that come late, and all exactly when they would if such jobs held their slots.
     """
     for lane in seen.scenario.lanes:
         calls, live = (
             on(spans, lane) for spans in (seen.whole.trace.calls, seen.whole.trace.bodies)
         )
         late = late_starts(calls, lane)
-        if not late or late_starts(calls, lane, resting=True) or most_at_once(live) > lane.width:
+        if (
+            not late
+            or late_starts(calls, lane, resting=True)
+            or most_at_once(live) > lane.max_concurrency
+        ):
             continue
         for waiting, right in late:
             for rest, again in _rests(seen):
@@ -137,16 +143,16 @@ def _check_slot(seen: Seen) -> None:
                     require("SLOT", holds=False, otherwise=said)
 
 
-def _rests(seen: Seen) -> Iterator[tuple[Span, Span]]:
-    """Requests that were made again, each with the next one."""
+def _rests(seen: Seen) -> Iterator[tuple[TraceSpan, TraceSpan]]:
+    """Yield requests that were retried, each with the next one."""
     for several in seen.requests.values():
         yield from itertools.pairwise(several)
 
 
 def _check_isolation(seen: Seen) -> None:
-    """Judged of lanes whose jobs are alike, and called once.
+    """Judged for lanes whose jobs are alike, and called once.
 
-    Elsewhere a scheduler that takes jobs in any order would be blamed for what is mere chance.
+    For other lanes, a scheduler that takes jobs in any order would be blamed for chance.
     """
     if seen.cut_at < math.inf:
         return
@@ -161,14 +167,14 @@ def _check_isolation(seen: Seen) -> None:
 
 
 def _check_limit(seen: Seen) -> None:
-    """What counts is the time in flight, and it is cut exactly at the timeout."""
+    """The time in flight counts, and a job is cut off exactly at its timeout."""
     ends = (seen.scenario.deadline, seen.scenario.cancel_at, seen.scenario.stop_at)
     for index, script in enumerate(seen.scenario.scripts):
         if script.timeout == math.inf:
             continue
         spans = seen.requests.get(index, [])
         called = bool(spans) or seen.cut_at < math.inf
-        require("LIMIT", called, f"job {index} was given up before its first call")
+        require("LIMIT", called, f"job {index} was abandoned before its first call")
         worked = sum(span.ended_at - span.started_at for span in spans)
         said = (
             f"job {index} was in flight for {worked:g} s, and its timeout is {script.timeout:g} s"
@@ -179,7 +185,7 @@ def _check_limit(seen: Seen) -> None:
 
 
 def _check_deadline(seen: Seen) -> None:
-    """The same holds of the instant at which the scheduler is cancelled."""
+    """The same holds for the instant at which the scheduler is cancelled."""
     trace, scenario = seen.whole.trace, seen.scenario
     cut_at = min(scenario.deadline, scenario.cancel_at)
     what = "cancelled" if cut_at == scenario.cancel_at else "to end"
@@ -191,7 +197,7 @@ def _check_deadline(seen: Seen) -> None:
 
 
 def _check_drain(seen: Seen) -> None:
-    """Jobs under way run to their end, and may be called again."""
+    """Running jobs continue to their end, and may be called again."""
     trace, stop_at = seen.whole.trace, seen.scenario.stop_at
     if stop_at == math.inf:
         return
@@ -208,12 +214,12 @@ def _check_drain(seen: Seen) -> None:
         require("DRAIN", trace.ended_at <= ended_at, late)
 
 
-def _is_curable(span: Span) -> bool:
+def _is_curable(span: TraceSpan) -> bool:
     error = span.error
     return isinstance(error, CallError) and error.fault in (Fault.TRANSIENT, Fault.RATE_LIMITED)
 
 
-def _of_trace(check: Callable[[Trace], None]) -> Callable[[Seen], None]:
+def _of_trace(check: Callable[[RunTrace], None]) -> Callable[[Seen], None]:
     return lambda seen: check(seen.whole.trace)
 
 
@@ -235,4 +241,4 @@ OUTSIDE_CHECKS: Mapping[str, Callable[[Seen], None]] = {
     "DRAIN": _check_drain,
     "LEAK": _of_trace(check_leak),
 }
-"""By law."""
+"""The checks by law."""

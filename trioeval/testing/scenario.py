@@ -1,4 +1,4 @@
-"""Scripted runs as data: what every job does and how long it takes, and what befalls the run."""
+"""Scripted runs as data: the calls and durations of every job, and the interventions during the run."""
 
 import math
 from collections.abc import Mapping
@@ -12,50 +12,50 @@ from trioeval.rates import RateHint
 
 
 class ScriptedError(Exception):
-    """The failure that a scripted call was told to end in."""
+    """The failure that a scripted call was configured to raise."""
 
 
 @attrs.frozen
 class Pause:
-    """The body works by itself for some seconds, in no slot."""
+    """Work of the body itself for some seconds, without a slot."""
 
     duration: float
 
 
 @attrs.frozen
-class Attempt:
-    """What one request does: it takes some seconds, then succeeds or fails."""
+class AttemptScript:
+    """One request of a script: it takes some seconds, then succeeds or fails."""
 
     duration: float
     fault: Fault | None = None
-    """What a failure means for the lane; None succeeds."""
+    """The kind of failure that the lane sees; None succeeds."""
     retry_after: float | None = None
-    """Seconds that a failure asks to wait."""
+    """Seconds that the failure asks to wait."""
     tokens: int | None = None
-    """Tokens that it used; None leaves what the call reserved."""
+    """Tokens that it used; None assumes the number that the call reserved."""
     hint: RateHint | None = None
-    """What its reply says of the server's limits."""
+    """The server's limits that its reply reports."""
 
 
 @attrs.frozen
-class Call:
-    """One call: by itself a single request, or as many as its attempts say."""
+class CallScript:
+    """One call: a single request, or one for each attempt."""
 
     lane: str
     duration: float
     fails: bool = False
-    """Whether it ends in an error that tells its lane nothing."""
+    """True if it ends in an error that carries no information for its lane."""
     patience: float = math.inf
-    """Seconds after which the body gives it up, waiting or in flight."""
-    attempts: tuple[Attempt, ...] = ()
-    """What its requests do, in turn, the last one again and again; takes the place of `duration`."""
+    """Seconds after which the body cancels it, waiting or in flight."""
+    attempts: tuple[AttemptScript, ...] = ()
+    """Its requests in turn, the last one repeated; replaces `duration`."""
     tokens: int = 0
-    """Reserved for each request."""
+    """Tokens reserved for each request."""
 
-    def attempt(self, number: int) -> Attempt:
-        """What the request with this number, from 0, does."""
+    def attempt(self, number: int) -> AttemptScript:
+        """Return the attempt with this number, from 0."""
         if not self.attempts:
-            return Attempt(self.duration)
+            return AttemptScript(self.duration)
         return self.attempts[min(number, len(self.attempts) - 1)]
 
 
@@ -63,16 +63,16 @@ class Call:
 class Together:
     """Several calls at once, in a nursery of the body."""
 
-    calls: tuple[Call, ...]
+    calls: tuple[CallScript, ...]
 
 
-Action: TypeAlias = Pause | Call | Together
+Action: TypeAlias = Pause | CallScript | Together
 Known: TypeAlias = Literal["yes", "no", "fails"]
 
 
 @attrs.frozen
-class Script:
-    """What one job does."""
+class JobScript:
+    """The script of one job."""
 
     lane: str | None
     """None for a job on no lane."""
@@ -81,81 +81,81 @@ class Script:
     key: str | None = None
     """Scripts with equal keys run one at a time, in their order."""
     known: Known | None = None
-    """Whether the job is found to need no lane when it is the next of its own; None as `no`, where another
-    script has one: if none has, the plan looks at no job."""
+    """True if the job turns out to need no lane when it is the next of its own. None counts as `no` if
+    another script has a value; if none has, the plan inspects no job."""
 
 
 @attrs.frozen
 class Retune:
-    """Something that somebody does to a lane while runs go on."""
+    """A change of a lane during runs."""
 
     at: float
     lane: str
     to: int | Literal["pause", "resume"]
-    """A new width, or the verb."""
+    """The new max concurrency, or the action."""
 
 
 @attrs.frozen
 class Caps:
-    """The most that all calls of a run may use; None does not bound it."""
+    """The budget of all calls of a run; None sets no bound."""
 
     requests: int | None = None
     tokens: int | None = None
 
 
 @attrs.frozen
-class Shared:
-    """A limit that is shared, also beyond the run, and whoever keeps it: calls need a permit of it."""
+class SharedLimitScript:
+    """A shared limit, which may extend beyond the run: calls need a permit from it."""
 
     lanes: tuple[str, ...]
-    """Whose calls."""
+    """The lanes whose calls need permits."""
     room: int = 2
     """Permits that take room at once, ≥ 1."""
     lasts: float = 0.0
-    """Seconds from its grant on in which a permit that was used takes room also when its call is over."""
+    """Seconds after its grant during which a used permit takes room, even if its call is over."""
     delay: float = 0.0
-    """Seconds until it is decided about a question."""
+    """Seconds until a request for a permit is decided."""
     at_once: bool = True
-    """Whether a permit can be had without waiting; where there is no delay."""
+    """True if a permit can be granted without waiting, if there is no delay."""
     most: int | None = None
     """Tokens of a call beyond which it is never granted."""
     silent: tuple[float, float] = (math.inf, math.inf)
-    """From when until when questions fail."""
+    """The start and end of the period in which requests for permits fail."""
 
 
 @attrs.frozen
-class Scenario:
-    """A whole run: jobs, lanes, and what befalls it."""
+class RunScenario:
+    """A whole run: jobs, lanes, and interventions."""
 
     lanes: tuple[LaneSpec, ...]
-    scripts: tuple[Script, ...]
+    scripts: tuple[JobScript, ...]
     serial_indices: tuple[int, ...] = ()
     serial: bool = False
     deadline: float = math.inf
     stop_at: float = math.inf
     stop_steps: int = 0
-    """Turns of the scheduler that pass at the instant of the stop before it comes."""
+    """Steps of the scheduler before the stop at its instant."""
     cancel_at: float = math.inf
     max_live_jobs: int = 256
     start_at: float = 0.0
-    """When the run begins; the other instants do not move with it."""
+    """When the run starts; the other instants do not move with it."""
     edges: Mapping[int, tuple[Edge, ...]] = attrs.field(factory=dict)
-    """What each job depends on."""
+    """The dependencies of each job."""
     salvage_rounds: int = 0
     reorder_window: int | None = None
     budget: Caps | None = None
-    """The most that all calls together may use."""
+    """The budget of all calls together."""
     cap: int | None = None
     """Calls in flight on all lanes together."""
     retunes: tuple[Retune, ...] = ()
-    shared: tuple[Shared, ...] = ()
+    shared: tuple[SharedLimitScript, ...] = ()
     """Limits beyond the lanes; at most one for each lane."""
     spread: float = 0.5
-    """What the lanes get for chance: constant, so that back-offs are exact."""
+    """The random number of the lanes: constant, so that back-offs are exact."""
 
     @property
     def simple(self) -> bool:
-        """Whether every job is exactly one call on its own lane and nothing cuts or gates the run."""
+        """True if every job is exactly one call on its own lane and nothing cuts or gates the run."""
         return (
             not self.serial_indices
             and not self.serial
@@ -169,7 +169,7 @@ class Scenario:
             and self.cap is None
             and all(
                 len(script.actions) == 1
-                and isinstance(script.actions[0], Call)
+                and isinstance(script.actions[0], CallScript)
                 and script.actions[0].lane == script.lane
                 and not script.actions[0].attempts
                 and not script.actions[0].tokens

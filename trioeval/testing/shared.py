@@ -1,7 +1,7 @@
-"""A limit that lanes share, on the virtual clock: what a lane with permits is up against.
+"""A limit that lanes share, on the virtual clock, to test lanes that need permits.
 
-It has little in common with a real quota but what a lane sees of one: a permit comes at once, or late, or
-never, and questions may fail. Whoever waits is served in order of arrival, when there is room.
+It models only what a lane sees of a real limiter: a permit is granted at once, or late, or never, and
+requests for permits may fail. Waiters are served in order of arrival, when there is room.
 """
 
 import math
@@ -11,39 +11,39 @@ from functools import partial
 import attrs
 import trio
 
-from trioeval.errors import QuotaError
+from trioeval.errors import LimitError
 from trioeval.kernel import Permit, Permits, Shortage
-from trioeval.testing.scenario import Shared
-from trioeval.testing.trace import Lent, PermitEnd
+from trioeval.testing.scenario import SharedLimitScript
+from trioeval.testing.trace import GrantedPermit, PermitEnd
 
 
 @attrs.define(eq=False)
-class Keeper:
-    """Keeps one limit for all that share it, and writes down every permit."""
+class PermitServer:
+    """The limiter of one shared limit; records every permit."""
 
-    shared: Shared
+    shared: SharedLimitScript
     _ticks: Iterator[int]
-    lent: list[Lent] = attrs.field(factory=list)
+    lent: list[GrantedPermit] = attrs.field(factory=list)
     """All permits so far."""
     _open: int = 0
     _taken_until: list[float] = attrs.field(factory=list)
-    """Of permits that were used: when their room is free."""
+    """Of used permits: the instants at which their room is free."""
     _queue: list[trio.Event] = attrs.field(factory=list)
 
     def permits(self, lane: str) -> Permits:
-        """For the calls of one lane."""
+        """Return the permits for the calls of one lane."""
         return _LanePermits(self, lane)
 
     def left_over(self) -> str:
-        """What is not over, in words; empty is right."""
-        waiting = f"{len(self._queue)} that wait for permits" if self._queue else ""
+        """Return a description of what is not over; empty is correct."""
+        waiting = f"{len(self._queue)} waiting for permits" if self._queue else ""
         return f"{self._open} open permits" if self._open else waiting
 
     def grant_nowait(self, lane: str, index: int, tokens: int) -> Permit | None:
-        """A permit, if there is room and nobody waits.
+        """Return a permit if there is room and the queue is empty.
 
         Raises:
-            QuotaError: It will never be granted.
+            LimitError: It will never be granted.
         """
         self._refuse(tokens)
         late = self.shared.delay or not self.shared.at_once
@@ -54,15 +54,15 @@ class Keeper:
     async def grant(
         self, lane: str, index: int, tokens: int, told: Callable[[Shortage], None]
     ) -> Permit:
-        """A permit, as soon as there is room. A checkpoint.
+        """Return a permit as soon as there is room. A checkpoint.
 
         Raises:
-            QuotaError: It will never be granted, or nobody answers.
+            LimitError: It will never be granted, or the limiter does not respond.
         """
         self._refuse(tokens)
         await trio.sleep(self.shared.delay)
         if self._silent:
-            raise QuotaError("limiter_unavailable", "nobody answers")
+            raise LimitError("limiter_unavailable", "the limiter does not respond")
         call = trio.Event()
         self._queue.append(call)
         said: Shortage | None = None
@@ -98,15 +98,15 @@ class Keeper:
     def _refuse(self, tokens: int) -> None:
         most = self.shared.most
         if most is not None and tokens > most:
-            raise QuotaError("exceeds_capacity", f"{tokens} tokens are more than {most}")
+            raise LimitError("exceeds_capacity", f"{tokens} tokens exceed the limit of {most}")
 
     def _grant(self, lane: str, index: int, tokens: int) -> Permit:
-        lent = Lent(index, lane, tokens, trio.current_time(), next(self._ticks))
+        lent = GrantedPermit(index, lane, tokens, trio.current_time(), next(self._ticks))
         self.lent.append(lent)
         self._open += 1
         return _Permit(partial(self._end, lent))
 
-    def _end(self, lent: Lent, used: int | None) -> None:
+    def _end(self, lent: GrantedPermit, used: int | None) -> None:
         now = trio.current_time()
         lent.ends.append(PermitEnd(now, next(self._ticks), used))
         self._open -= 1
@@ -122,7 +122,7 @@ class Keeper:
 
 @attrs.frozen
 class _LanePermits:
-    _keeper: Keeper
+    _keeper: PermitServer
     _lane: str
 
     def take_nowait(self, index: int, tokens: int, money: float) -> Permit | None:  # noqa: ARG002

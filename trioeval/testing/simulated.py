@@ -1,10 +1,10 @@
-"""A provider with limits of its own, in virtual time: what a scheduler is up against.
+"""A simulated provider with its own limits, in virtual time, to test schedulers against.
 
-It counts requests and tokens as real services do, with buckets that fill steadily, refuses what is too
-much, fails now and then, and says as much or as little about its limits as its settings tell. It knows
-nothing of lanes and shares no arithmetic with them, so that a mistake there does not cancel out here.
+It counts requests and tokens as real services do, with buckets that fill steadily, refuses the excess, fails
+now and then, and reports as much of its limits as its settings say. It knows nothing of lanes and shares no
+arithmetic with them, so that an error there does not cancel out here.
 
-All chance comes from one seeded generator: equal settings and equal requests give equal answers.
+All random numbers come from one seeded generator: equal settings and equal requests give equal replies.
 """
 
 import math
@@ -22,15 +22,15 @@ from trioeval.rates import Allowance, RateHint
 
 Hints: TypeAlias = Literal["none", "retry_after", "whole_seconds", "headers"]
 
-_ROUNDING = 1e-9  # of a request: a bucket that was filled in many steps is never exactly full
+_ROUNDING = 1e-9  # of a request: a bucket filled in many steps is never exactly full
 
 
 @attrs.frozen
 class SimulatedServer:
-    """What a server allows, how fast it is, and what it tells.
+    """The limits, the speed and the hints of a simulated server.
 
     Raises:
-        UsageError: A value is out of its range.
+        UsageError: A value is out of range.
     """
 
     latency: float = 0.05
@@ -38,28 +38,28 @@ class SimulatedServer:
     jitter: float = 0.0
     """Share by which the latency varies both ways, evenly, from 0 to 1."""
     rpm: float | None = None
-    """Requests per minute at which its bucket fills, > 0; None counts no requests."""
+    """Requests per minute at which its bucket fills, > 0; None sets no rate."""
     burst: int | None = None
-    """Requests that the bucket holds, ≥ 1; it is full at first. None holds a minute's."""
+    """Requests that the bucket holds, ≥ 1; it is full at first. None holds a minute's requests."""
     tpm: float | None = None
-    """Tokens per minute, > 0, in a bucket that holds a minute's; None counts no tokens."""
+    """Tokens per minute, > 0, in a bucket that holds a minute's tokens; None sets no rate."""
     max_in_flight: int | None = None
     """Requests that it serves at once; it refuses more."""
     full_wait: float = 0.0
-    """Seconds that it asks those to wait, ≥ 0; 0 names no wait."""
+    """Seconds that it asks refused ones to wait, ≥ 0; 0 names no wait."""
     slow_from: int | None = None
     """Requests in flight beyond which the latency grows in proportion, ≥ 1; None never slows down."""
     throttle_rate: float = 0.0
-    """Share of the requests that it refuses for no visible reason, and without a hint."""
+    """Share of the requests that it refuses at random, without a hint."""
     error_rate: float = 0.0
     """Share of the requests that fail after their latency."""
     outages: tuple[tuple[float, float], ...] = ()
     """Spans, from and to, in which every request fails at once."""
     refusal_latency: float = 0.0
-    """Seconds of a request that is refused, ≥ 0."""
+    """Seconds that a refused request takes, ≥ 0."""
     hints: Hints = "retry_after"
-    """What it tells: nothing; with a refusal the exact wait, or the wait in whole seconds, rounded up; the
-    exact wait, and with every good reply what is left."""
+    """What it reports: nothing; with a refusal the exact wait, or the wait rounded up to whole seconds; or
+    the exact wait, and with every successful reply what is left."""
     seed: int = 0
 
     def __attrs_post_init__(self) -> None:
@@ -97,7 +97,7 @@ class _Bucket:
         self.filled_at = now
 
     def wait(self, amount: float) -> float:
-        """Seconds until it holds `amount`, or is full."""
+        """Return the seconds until it holds `amount`, or is full."""
         missing = min(amount, self.size) - self.level
         return 0.0 if missing <= _ROUNDING else missing / self.rate
 
@@ -126,17 +126,17 @@ class SimulatedProvider:
 
     server: SimulatedServer
     requests: int = attrs.field(init=False, default=0)
-    """All that have come in."""
+    """Requests received."""
     throttled: int = attrs.field(init=False, default=0)
-    """Refused, because there were too many or by chance."""
+    """Requests refused, because there were too many or at random."""
     errors: int = attrs.field(init=False, default=0)
-    """Failed, by chance or in an outage."""
+    """Requests failed, at random or in an outage."""
     in_flight: int = attrs.field(init=False, default=0)
-    """Being served now."""
+    """Requests being served now."""
     max_in_flight: int = attrs.field(init=False, default=0)
-    """Most that were served at once."""
+    """The most requests served at once."""
     starts: list[float] = attrs.field(init=False, factory=list)
-    """When the requests came in."""
+    """The instants at which requests arrived."""
     _random: random.Random = attrs.field(init=False)
     _buckets: dict[Literal["requests", "tokens"], _Bucket] = attrs.field(init=False, factory=dict)
 
@@ -150,13 +150,13 @@ class SimulatedProvider:
             self._buckets["tokens"] = _Bucket(server.tpm / 60, server.tpm)
 
     async def send(self, tokens: int = 0) -> Metered[int]:
-        """Make one request. A checkpoint, also where it fails at once.
+        """Make one request. A checkpoint, even if it fails at once.
 
         Args:
-            tokens: What it costs, ≥ 0; more than a minute's is served when the bucket is full.
+            tokens: Its tokens, ≥ 0; more than a minute's is served when the bucket is full.
 
         Returns:
-            The number of the request, from 1, with the tokens and, if the server tells them, its limits.
+            The number of the request, from 1, with the tokens and, if the server reports them, its limits.
 
         Raises:
             CallError: It was refused (`RATE_LIMITED`) or failed (`TRANSIENT`).
@@ -165,7 +165,7 @@ class SimulatedProvider:
         self.requests += 1
         self.starts.append(now)
         number = self.requests
-        # Drawn for every request, so that what becomes of one does not move the chances of the next.
+        # Drawn for every request, so that the result of one does not change the random numbers of the next.
         bad_luck, mishap, swing = (self._random.random() for _ in range(3))
         if any(begin <= now < end for begin, end in server.outages):
             self.errors += 1
@@ -187,7 +187,7 @@ class SimulatedProvider:
         return Metered(number, tokens=tokens, hint=self._hint())
 
     def _refusal(self, now: float, tokens: int) -> float | None:
-        """The wait that a refusal names, 0 if it names none; None if the request is served."""
+        """Return the wait that a refusal names, 0 if it names none; None if the request is served."""
         server = self.server
         for bucket in self._buckets.values():
             bucket.fill(now)
@@ -209,7 +209,7 @@ class SimulatedProvider:
         self.max_in_flight = max(self.max_in_flight, self.in_flight)
         try:
             yield
-        finally:  # also of a caller that gives up
+        finally:  # also when the caller cancels
             self.in_flight -= 1
 
     def _hint(self) -> RateHint | None:

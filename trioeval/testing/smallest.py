@@ -1,11 +1,11 @@
 # Apart from `testing.conformance`: together they exceed 600 lines.
-"""The smallest example of each rule that something breaks.
+"""The smallest example of each rule that is broken.
 
 The problem: one example that breaks a rule hides every other rule, and shrinking that follows any breach
-slips from one rule to the next. The rule here: draw all examples once and note which rules are broken at
-all, then search and shrink for each of those alone. What was judged is kept, so that nothing is run twice
-and a subject that behaves by chance cannot confuse the search. Not hypothesis' own report of several bugs:
-it tells them apart by the line that raised, and one example has only one such line.
+slips from one rule to the next. The solution: draw all examples once and note which rules are broken at all,
+then search and shrink for each of those alone. Judgements are cached, so that nothing is run twice and a
+subject with random behaviour cannot confuse the search. Not hypothesis' own report of several bugs: it
+distinguishes them by the line that raised, and one example has only one such line.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -22,7 +22,7 @@ from hypothesis.errors import NoSuchExample
 X = TypeVar("X")
 
 _PERSISTENCE = (
-    4  # times as many examples are drawn for one that breaks a rule which is known to be broken
+    4  # times as many examples are drawn to find one that breaks a rule known to be broken
 )
 
 _Drawn: TypeAlias = tuple[int, X]
@@ -31,7 +31,7 @@ _Drawn: TypeAlias = tuple[int, X]
 
 @attrs.frozen
 class Smallest(Generic[X]):
-    """The smallest example that was found of a broken rule."""
+    """The smallest example found of a broken rule."""
 
     example: X
     message: str
@@ -48,10 +48,10 @@ def find_smallest(
     """Search for the smallest example of each rule that is broken.
 
     Args:
-        examples: Where examples are drawn from.
-        judge: Says which of some rules an example breaks, and how; run with drawn schedules.
-        rules: What may be broken.
-        count: How many examples are drawn, ≥ 1.
+        examples: The strategy that draws examples.
+        judge: Returns which of some rules an example breaks, and how; run with drawn schedules.
+        rules: The rules to check.
+        count: Number of examples to draw, ≥ 1.
         seed: Equal seeds draw equal examples.
     """
     # By repr, because examples may hold mappings.
@@ -90,8 +90,8 @@ def _shrink(
     count: int,
     seed: int,
 ) -> _Drawn[X] | None:
-    """The smallest example that breaks a rule; None if another way of drawing does not meet one."""
-    rng = Random(seed)  # noqa: S311 - repeatable examples, nothing to keep secret
+    """Return the smallest example that breaks a rule; None if this way of drawing finds none."""
+    rng = Random(seed)  # noqa: S311 - repeatable examples, no secrets
     bounds = _settings(_PERSISTENCE * count, Phase.generate, Phase.shrink)
     try:
         return find(examples, lambda drawn: bool(breaks(drawn)), settings=bounds, random=rng)
@@ -100,7 +100,7 @@ def _shrink(
 
 
 def _with_schedule(examples: st.SearchStrategy[X]) -> st.SearchStrategy[_Drawn[X]]:
-    """With the seed of the schedule, which hypothesis sets while an example is judged."""
+    """Add the seed of the schedule, which hypothesis sets while an example is judged."""
     return st.tuples(st.random_module().map(lambda seeder: int(seeder.seed)), examples)
 
 

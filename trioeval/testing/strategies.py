@@ -1,7 +1,7 @@
 """Hypothesis strategies for scenarios.
 
-All times are multiples of a quarter second, small, and often equal: ties are where schedulers err. Rates
-are such that their periods are multiples of a quarter too, so that laws can be checked exactly.
+All times are multiples of a quarter second, small, and often equal: schedulers fail at ties. Rates are such
+that their periods are multiples of a quarter too, so that laws can be checked exactly.
 """
 
 import math
@@ -15,23 +15,23 @@ from trioeval.kernel import Adaptive, Backoff, Edge, LaneSpec
 from trioeval.rates import Allowance, RateHint
 from trioeval.testing.scenario import (
     Action,
-    Attempt,
-    Call,
+    AttemptScript,
+    CallScript,
     Caps,
+    JobScript,
     Known,
     Pause,
     Retune,
-    Scenario,
-    Script,
-    Shared,
+    RunScenario,
+    SharedLimitScript,
     Together,
 )
 
 # Hypothesis strategies for the scenarios that the reference scheduler covers.
 #
 # A comparison start by start is only fair where the rules leave nothing open, and they leave open which of
-# two events of one instant comes first. So every duration and timeout has a fraction of its own, far finer
-# than the quarters on which rates and instants lie: two jobs that start together do not end together.
+# two events of one instant comes first. So every duration and timeout has its own fraction, far finer than
+# the quarters on which rates and instants lie: two jobs that start together do not end together.
 
 
 _GRAIN = 2**20  # small enough that sums of many fractions are exact
@@ -41,7 +41,7 @@ _SPREAD = 95 / 256  # no back-off is a whole number of quarters
 _some = st.sampled_from
 
 
-# Made once: strategies are slow to make, and a scenario draws from dozens.
+# Created once: strategies are slow to create, and a scenario draws from dozens.
 _ENDLESS = (math.inf,) * 3
 _LANES = _some((("a",), ("a",), ("a", "b"), ("a", "b", "c")))
 _KEYS = _some((None, None, None, "x", "y"))
@@ -129,26 +129,26 @@ _PLAIN_ADAPTIVE = {
 @st.composite
 def adaptive_scenarios(
     draw: st.DrawFn, *, hints: bool = True, wild: bool = True, tied: bool = False
-) -> Scenario:
-    """Plain runs on lanes that adapt to refusals, that are told what is left, and that may be closed.
+) -> RunScenario:
+    """Plain runs on lanes that adapt to refusals, that get hints, and that may be closed.
 
-    Refusals are few and jobs many, so that what was cut grows again.
+    Refusals are few and jobs many, so that a cut limit grows again.
 
     Args:
-        draw: Given by hypothesis.
-        hints: With replies that say what is left.
-        wild: With mishaps, refusals for good and long waits, which close lanes.
+        draw: Passed by hypothesis.
+        hints: With replies that report what is left.
+        wild: With transient failures, permanent refusals and long waits, which close lanes.
         tied: With few calls that take whole seconds, so that many of them start and end at one instant.
     """
     lanes = tuple(draw(_PLAIN_ADAPTIVE[name]) for name in draw(_some((("a",), ("a",), ("a", "b")))))
     own = _some(lanes)
     size = draw(_FEW if tied else _SIZES)
-    # Later calls are served, as a rule, so that the limit grows again; or a rate is found.
+    # Later calls mostly succeed, so that the limit grows again or a rate is found.
     busy = draw(st.integers(0, size // 3) | st.just(size))
     faults = _WILD if wild else _BUSY
     waits = _ASKS_FOR if wild else draw(_some((_NO_WAIT, _NO_WAIT, _SHORT_WAIT)))
     replies = _REPLIES if hints and draw(st.booleans()) else _SILENT
-    return Scenario(
+    return RunScenario(
         lanes=lanes,
         scripts=tuple(
             _busy_script(
@@ -176,15 +176,15 @@ def _busy_script(
     fails: st.SearchStrategy[list[Fault | None]],
     waits: st.SearchStrategy[float | None],
     replies: st.SearchStrategy[RateHint | None],
-) -> Script:
-    """A job that is served at last, unless it fails for good; without an index its calls are tied."""
+) -> JobScript:
+    """Draw a job that is served at last, unless it fails permanently; without an index its calls are tied."""
     faults = [fault for fault in draw(fails) if fault is not None]
     lasting = faults and faults[-1] is not Fault.RATE_LIMITED
     ends: tuple[Fault | None, ...] = tuple(faults)
     if not lasting or draw(st.booleans()):
         ends = (*faults, None)
     attempts = tuple(
-        Attempt(
+        AttemptScript(
             draw(_BRIEF) + (1.0 if index is None else _fraction(index, number + 1)),
             fault,
             None if fault is None else draw(waits),
@@ -193,20 +193,20 @@ def _busy_script(
         for number, fault in enumerate(ends)
     )
     timeout = math.inf if index is None else draw(_TIMEOUTS) + 1
-    return Script(lane, (Call(lane, 0.0, attempts=attempts),), timeout)
+    return JobScript(lane, (CallScript(lane, 0.0, attempts=attempts),), timeout)
 
 
 @st.composite
 def plain_scenarios(
     draw: st.DrawFn, *, failures: bool = True, order: bool = True, max_size: int = 14
-) -> Scenario:
-    """Runs whose every step the rules decide, but for rare ties.
+) -> RunScenario:
+    """Runs whose every step is determined by the rules, except for rare ties.
 
     Args:
-        draw: Given by hypothesis.
-        failures: With calls that fail and are made again, and with salvage rounds.
+        draw: Passed by hypothesis.
+        failures: With calls that fail and are retried, and with salvage rounds.
         order: With serial jobs, keys and edges.
-        max_size: Jobs at most.
+        max_size: The largest number of jobs.
     """
     lanes = tuple(draw(_SPECS[name, failures]) for name in draw(_LANES))
     own = _some(lanes)
@@ -220,7 +220,7 @@ def plain_scenarios(
     alone: tuple[int, ...] = ()
     if order and size and not serial:
         alone = tuple(sorted(draw(st.sets(st.integers(0, size - 1), max_size=2))))
-    return Scenario(
+    return RunScenario(
         lanes=lanes,
         scripts=scripts,
         serial_indices=alone,
@@ -234,13 +234,15 @@ def plain_scenarios(
     )
 
 
-def _script(draw: st.DrawFn, index: int, lane: LaneSpec, *, failures: bool, order: bool) -> Script:
+def _script(
+    draw: st.DrawFn, index: int, lane: LaneSpec, *, failures: bool, order: bool
+) -> JobScript:
     faults: list[Fault | None] = [*draw(_FAULTS)] if failures else []
     endless = lane.max_retries is None and faults[-1:] == [Fault.RATE_LIMITED]
     if endless or not faults or (len(faults) < _MOST_ATTEMPTS and draw(st.booleans())):
         faults = [*faults[: _MOST_ATTEMPTS - 1], None]
     attempts = tuple(
-        Attempt(
+        AttemptScript(
             draw(_SECONDS) + _fraction(index, number + 1),
             fault,
             None if fault is None else draw(_HINTS),
@@ -248,13 +250,13 @@ def _script(draw: st.DrawFn, index: int, lane: LaneSpec, *, failures: bool, orde
         )
         for number, fault in enumerate(faults)
     )
-    call = Call(lane.name, 0.0, draw(_FAILS), attempts=attempts, tokens=draw(_TOKENS))
+    call = CallScript(lane.name, 0.0, draw(_FAILS), attempts=attempts, tokens=draw(_TOKENS))
     timeout = draw(_TIMEOUTS) + _fraction(index, 0)
-    return Script(lane.name, (call,), timeout, draw(_KEYS) if order else None)
+    return JobScript(lane.name, (call,), timeout, draw(_KEYS) if order else None)
 
 
-def _looked_at(draw: st.DrawFn, index: int, script: Script) -> Script:
-    """The same job, on no lane or found to need none: such a job makes no call."""
+def _looked_at(draw: st.DrawFn, index: int, script: JobScript) -> JobScript:
+    """Return the same job, on no lane or found to need none: such a job makes no call."""
     known, leaves = draw(_LOOKS), draw(_LEAVES)
     if not leaves and known != "yes":
         return attrs.evolve(script, known=known)
@@ -263,7 +265,7 @@ def _looked_at(draw: st.DrawFn, index: int, script: Script) -> Script:
 
 
 def _plain_edges(draw: st.DrawFn, size: int, alone: Collection[int]) -> dict[int, tuple[Edge, ...]]:
-    """Dependencies on earlier jobs; serial jobs have none, as they may have only serial ones."""
+    """Draw dependencies on earlier jobs; serial jobs have none, as they may only depend on serial ones."""
     edges = {}
     for index in range(1, size):
         if index not in alone and draw(_DEPENDS):
@@ -275,7 +277,7 @@ def _plain_edges(draw: st.DrawFn, size: int, alone: Collection[int]) -> dict[int
 
 
 def _fraction(index: int, number: int) -> float:
-    """A fraction of a quarter for one thing of one job. Cubes, as no two of them sum up to a third."""
+    """Return a fraction of a quarter for one property of a job. Cubes: no two of them sum up to a third."""
     place = index * (_MOST_ATTEMPTS + 1) + number + 1
     return (place**3 * 40_503 % (_GRAIN // 4) + 1) / _GRAIN
 
@@ -289,17 +291,17 @@ durations = st.integers(0, 8).map(float) | st.integers(0, 16).map(lambda n: n / 
 """Seconds of a call or a pause."""
 
 attempts = st.builds(
-    Attempt,
+    AttemptScript,
     durations,
     st.sampled_from((None, *Fault, Fault.TRANSIENT, Fault.RATE_LIMITED, Fault.RATE_LIMITED)),
     st.sampled_from((None, None, 0.0, 1.25, 2.5, 5.0)),
     st.sampled_from((None, None, 0, 1)),
 )
-"""What one request does: it succeeds, or fails in any of the ways that a lane knows."""
+"""A request that succeeds, or fails in any of the ways that a lane distinguishes."""
 
 
 _busy_attempts = st.builds(
-    Attempt,
+    AttemptScript,
     st.integers(1, 16).map(lambda quarters: quarters / 4),
     st.sampled_from((None, None, Fault.TRANSIENT, *(Fault.RATE_LIMITED,) * 3, Fault.FATAL)),
     st.sampled_from((None, 1.25, 2.5)),
@@ -308,7 +310,7 @@ _busy_attempts = st.builds(
 
 
 def lane_specs(name: str) -> st.SearchStrategy[LaneSpec]:
-    """Lanes of small width, with or without a rate and a least gap, that do not adapt."""
+    """Lanes of small max concurrency, with or without a rate and a minimum gap, that do not adapt."""
     return st.builds(
         LaneSpec,
         st.just(name),
@@ -320,7 +322,7 @@ def lane_specs(name: str) -> st.SearchStrategy[LaneSpec]:
 
 
 def learning_lane_specs(name: str) -> st.SearchStrategy[LaneSpec]:
-    """Lanes with everything that a lane can have."""
+    """Lanes with every setting that a lane can have."""
     some = st.sampled_from
     return st.builds(
         LaneSpec,
@@ -345,10 +347,10 @@ def learning_lane_specs(name: str) -> st.SearchStrategy[LaneSpec]:
 _NEVER = (math.inf, math.inf)
 
 
-def _calls(lanes: tuple[str, ...]) -> st.SearchStrategy[Call]:
+def _calls(lanes: tuple[str, ...]) -> st.SearchStrategy[CallScript]:
     patience = st.sampled_from((math.inf, math.inf, 1.0, 2.5))
     fails = st.sampled_from((False, False, True))
-    return st.builds(Call, st.sampled_from(lanes), durations, fails, patience)
+    return st.builds(CallScript, st.sampled_from(lanes), durations, fails, patience)
 
 
 def _actions(lanes: tuple[str, ...]) -> st.SearchStrategy[Action]:
@@ -360,24 +362,26 @@ def _actions(lanes: tuple[str, ...]) -> st.SearchStrategy[Action]:
 
 
 @st.composite
-def scenarios(draw: st.DrawFn) -> Scenario:
-    """Several lanes, calls across them, timeouts, cuts, serial jobs; providers that never complain."""
+def scenarios(draw: st.DrawFn) -> RunScenario:
+    """Several lanes, calls across them, timeouts, cuts, serial jobs; providers that never refuse."""
     names = _NAMES[: draw(st.integers(1, 3))]
     own = st.sampled_from(names)
     first = st.builds(
-        lambda lane, duration, fails: (lane, Call(lane, duration, fails)),
+        lambda lane, duration, fails: (lane, CallScript(lane, duration, fails)),
         own,
         durations,
         st.booleans(),
     )
     scripts = []
     for lane, call in draw(st.lists(first, max_size=14)):
-        # Most jobs begin with a call on their own lane; the others surprise it.
+        # Most jobs begin with a call on their own lane; the others are unexpected there.
         more = draw(st.lists(_actions(names), max_size=2))
         actions = (*more, call) if draw(st.integers(0, 4)) == 0 else (call, *more)
-        scripts.append(Script(lane, actions, draw(st.sampled_from((math.inf, math.inf, 2.0, 5.0)))))
+        scripts.append(
+            JobScript(lane, actions, draw(st.sampled_from((math.inf, math.inf, 2.0, 5.0))))
+        )
     some = st.sampled_from
-    return Scenario(
+    return RunScenario(
         lanes=tuple(draw(lane_specs(name)) for name in names),
         scripts=tuple(scripts),
         serial_indices=tuple(
@@ -392,10 +396,10 @@ def scenarios(draw: st.DrawFn) -> Scenario:
 
 
 @st.composite
-def faulty_scenarios(draw: st.DrawFn) -> Scenario:
+def faulty_scenarios(draw: st.DrawFn) -> RunScenario:
     """Everything at once: providers that fail in every way, dependencies, keys, budgets, retuned lanes.
 
-    Each part is drawn only sometimes, so that what is found is small.
+    Each part is drawn only sometimes, so that examples are small.
     """
     plain = draw(scenarios())
     lanes = tuple(draw(learning_lane_specs(lane.name)) for lane in plain.lanes)
@@ -409,13 +413,13 @@ def faulty_scenarios(draw: st.DrawFn) -> Scenario:
     )
     some = st.sampled_from
     edges: Mapping[int, tuple[Edge, ...]] = {}
-    if draw(st.booleans()):  # serial jobs would only depend on each other
+    if draw(st.booleans()):  # serial jobs could only depend on each other
         plain = attrs.evolve(plain, serial=False, serial_indices=())
         edges = _edges(draw, len(scripts))
     names = tuple(lane.name for lane in lanes)
     retune = st.builds(Retune, durations, some(names), some((1, 2, 6, "pause", "resume")))
     paused = draw(st.lists(retune, max_size=3)) if draw(st.integers(0, 4)) == 0 else []
-    # What is paused is resumed at last: a run that waits for ever tells nothing.
+    # A paused lane is resumed at last: a run that waits for ever is no evidence.
     paused += [Retune(40.0, name, "resume") for name in names if paused]
     return attrs.evolve(
         plain,
@@ -431,8 +435,8 @@ def faulty_scenarios(draw: st.DrawFn) -> Scenario:
 
 
 @st.composite
-def no_lane_scenarios(draw: st.DrawFn) -> Scenario:
-    """The same, with jobs on no lane, and others that turn out to need none; half without an order."""
+def no_lane_scenarios(draw: st.DrawFn) -> RunScenario:
+    """The same, with jobs on no lane, and others that turn out to need none; half without dependencies."""
     scenario = draw(faulty_scenarios())
     looks = draw(st.booleans())
     scripts = [
@@ -468,19 +472,19 @@ def _wide_lanes(name: str) -> st.SearchStrategy[LaneSpec]:
 
 
 @st.composite
-def shared_scenarios(draw: st.DrawFn) -> Scenario:
-    """Limits that lanes share, under lanes that learn: much is asked for while a lane changes its mind."""
+def shared_scenarios(draw: st.DrawFn) -> RunScenario:
+    """Limits that lanes share, under lanes that learn: many permits are requested while a lane changes."""
     some, names = st.sampled_from, _NAMES[: draw(st.sampled_from((1, 1, 2, 3)))]
     groups = [names[:2]] if draw(st.booleans()) else [(name,) for name in names]
     calls = st.builds(
-        Call,
+        CallScript,
         some(names),
         durations,
         patience=some((math.inf,) * 5 + (2.5,)),
         attempts=st.lists(_busy_attempts, max_size=3).map(tuple),
         tokens=some((0, 0, 1, 2)),
     )
-    # Most jobs begin with a call on their own lane; some come to it only after the stop.
+    # Most jobs begin with a call on their own lane; some reach it only after the stop.
     before = some(((),) * 4 + ((Pause(1.5),), (Pause(4.5),)))
     together = st.builds(Together, st.lists(calls, min_size=2, max_size=2).map(tuple))
     more = st.lists(st.one_of(calls, calls, calls, together), max_size=1)
@@ -488,10 +492,10 @@ def shared_scenarios(draw: st.DrawFn) -> Scenario:
     retune = st.builds(Retune, durations, some(names), some((1, 6, "pause", "resume")))
     retunes = draw(st.lists(retune, max_size=2))
     retunes += [Retune(40.0, name, "resume") for name in names if retunes]
-    return Scenario(
+    return RunScenario(
         lanes=tuple(draw(_wide_lanes(name)) for name in names),
         scripts=tuple(
-            Script(lane, (*before, attrs.evolve(call, lane=lane), *more), timeout)
+            JobScript(lane, (*before, attrs.evolve(call, lane=lane), *more), timeout)
             for lane, call, before, more, timeout in draw(st.lists(jobs, min_size=3, max_size=9))
         ),
         deadline=draw(some((math.inf, math.inf, 5.0, 10.0))),
@@ -503,7 +507,7 @@ def shared_scenarios(draw: st.DrawFn) -> Scenario:
         cap=draw(some((None, None, 1, 2))),
         retunes=tuple(retunes),
         shared=tuple(
-            Shared(
+            SharedLimitScript(
                 lanes,
                 room=draw(some((1, 2, 3, 9))),
                 lasts=draw(some((0.0, 2.5, 8.0))),
@@ -521,10 +525,10 @@ def _with_faults(draw: st.DrawFn, action: Action) -> Action:
     if isinstance(action, Together):
         calls = tuple(_faulty_call(draw, call) for call in action.calls)
         return Together(calls)
-    return _faulty_call(draw, action) if isinstance(action, Call) else action
+    return _faulty_call(draw, action) if isinstance(action, CallScript) else action
 
 
-def _faulty_call(draw: st.DrawFn, call: Call) -> Call:
+def _faulty_call(draw: st.DrawFn, call: CallScript) -> CallScript:
     if draw(st.integers(0, 2)) == 0:
         return call
     tokens = draw(st.sampled_from((0, 1, 2, 6)))
@@ -546,11 +550,11 @@ def _edges(draw: st.DrawFn, size: int) -> Mapping[int, tuple[Edge, ...]]:
 
 
 @st.composite
-def simple_scenarios(draw: st.DrawFn) -> Scenario:
-    """One call a job on its own lane, nothing that cuts or gates: what EAGER and ISOLATION speak of."""
+def simple_scenarios(draw: st.DrawFn) -> RunScenario:
+    """One call per job on its own lane, nothing that cuts or gates: the domain of EAGER and ISOLATION."""
     names = _NAMES[: draw(st.integers(1, 3))]
     jobs = draw(st.lists(st.tuples(st.sampled_from(names), durations), max_size=20))
-    return Scenario(
+    return RunScenario(
         lanes=tuple(draw(lane_specs(name)) for name in names),
-        scripts=tuple(Script(lane, (Call(lane, duration),)) for lane, duration in jobs),
+        scripts=tuple(JobScript(lane, (CallScript(lane, duration),)) for lane, duration in jobs),
     )

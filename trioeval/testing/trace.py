@@ -1,8 +1,8 @@
-"""What happened in a run, as seen from outside the scheduler.
+"""The trace of a run, as seen from outside the scheduler.
 
-The recorder stands in the bodies, sends and consumers of a run and writes down what it sees there; it
-never asks the scheduler. Every record has its instant on the Trio clock and a sequence number, because
-one instant may hold many steps.
+The recorder wraps the bodies, sends and consumers of a run and records what it sees there; it never queries
+the scheduler. Every record has its instant on the Trio clock and a sequence number, because one instant may
+contain many steps.
 """
 
 import itertools
@@ -16,37 +16,37 @@ import trio
 
 from trioeval.errors import CallError, Fault
 from trioeval.kernel import Event, Lanes, LaneSpec, Outcome
-from trioeval.testing.scenario import Scenario
+from trioeval.testing.scenario import RunScenario
 
 
 @attrs.define
-class Span:
-    """Something that began and ended: a job's body or one call."""
+class TraceSpan:
+    """An interval: a job's body or one request."""
 
     index: int
-    """The job."""
+    """The index of the job."""
     lane: str | None
-    """The lane of the call; the job's lane for a body, None if it needs none."""
+    """The lane of the call; for a body the job's lane, None if it needs none."""
     asked_at: float
-    """When the call was asked for, which is before it started if it had to wait; a body's start."""
+    """The instant at which the call was requested, before its start if it had to wait; a body's start."""
     started_at: float
     started: int
     """Sequence number of the start."""
     ended_at: float = math.inf
     ended: int | None = None
-    """Sequence number of the end; None if it never ended."""
+    """Sequence number of the end; None if it did not end."""
     ending: Literal["returned", "failed", "cut"] = "cut"
-    """Whether it returned, raised an `Exception`, or was cancelled."""
+    """`returned`, `failed` with an `Exception`, or `cut` off by cancellation."""
     call: int = -1
-    """Of a request: which call it belongs to; a call is made again when it failed."""
+    """Of a request: the number of its call; a failed call is retried."""
     attempt: int = 0
-    """Of a request: which of its call it is, from 0."""
+    """Of a request: its number within its call, from 0."""
     tokens: int = 0
-    """Of a request: what was reserved for it."""
+    """Of a request: the tokens reserved for it."""
     used: int | None = None
-    """Of a request: the tokens that its lane was told of; None if it was told nothing."""
+    """Of a request: the tokens reported to its lane; None if none were reported."""
     error: Exception | None = None
-    """What it raised."""
+    """The exception that it raised."""
 
     def __str__(self) -> str:
         what = (
@@ -60,47 +60,47 @@ class Span:
 
     @property
     def last(self) -> float:
-        """The end's sequence number, infinite if it never ended."""
+        """The end's sequence number, infinite if it did not end."""
         return math.inf if self.ended is None else self.ended
 
 
 @attrs.define
-class Asked:
-    """The time from asking for a call to having its result, or to giving up."""
+class RequestedCall:
+    """The time from requesting a call to having its result, or to cancelling it."""
 
     index: int
     lane: str
     call: int
-    """Sequence number of the question."""
+    """Sequence number of the request."""
     asked_at: float
     ended_at: float = math.inf
 
 
 @attrs.define
-class Lent:
-    """A permit, as seen by who granted it."""
+class GrantedPermit:
+    """A permit, as seen by the limiter that granted it."""
 
     index: int
-    """The job."""
+    """The index of the job."""
     lane: str
     tokens: int
-    """What was asked for."""
+    """The tokens requested."""
     granted_at: float
     granted: int
     """Sequence number of the grant."""
     ends: list["PermitEnd"] = attrs.field(factory=list)
-    """How it was settled or given back; one is right."""
+    """How it was settled or given back; exactly one is correct."""
 
 
 @attrs.frozen
 class PermitEnd:
-    """A permit was settled or given back."""
+    """The settlement or return of a permit."""
 
     at: float
     tick: int
     """Sequence number."""
     used: int | None
-    """The tokens that it was settled to; None where it was given back unused."""
+    """The tokens that it was settled to; None if it was given back unused."""
 
 
 @attrs.frozen
@@ -113,17 +113,17 @@ class Emission:
 
 @attrs.frozen
 class Settled:
-    """One outcome as it was told of when its job had it."""
+    """One outcome as it was reported when its job had it."""
 
     at: float
     outcome: Outcome[Any]
     emitted: int
-    """Outcomes that had been emitted by then."""
+    """Number of outcomes emitted by then."""
 
 
 @attrs.frozen
-class Sample:
-    """What a lane said of itself at an instant at which nothing happened, beside what was true."""
+class LaneSample:
+    """The statistics of a lane at an instant at which nothing happened, with the recorder's own count."""
 
     at: float
     lane: str
@@ -134,37 +134,37 @@ class Sample:
 
 
 @attrs.frozen
-class Trace:
-    """Everything recorded of one run, with what was asked of it."""
+class RunTrace:
+    """Everything recorded of one run, with its scenario."""
 
-    scenario: Scenario
-    """What was asked of the run."""
+    scenario: RunScenario
+    """The scenario of the run."""
     ended_at: float
-    """When the run returned."""
-    bodies: Sequence[Span]
-    calls: Sequence[Span]
-    asked: Sequence[Asked]
+    """The instant at which the run returned."""
+    bodies: Sequence[TraceSpan]
+    calls: Sequence[TraceSpan]
+    asked: Sequence[RequestedCall]
     emissions: Sequence[Emission]
-    samples: Sequence[Sample]
+    samples: Sequence[LaneSample]
     events: Sequence[Event]
     left_over: Sequence[str]
-    """What was still alive after the run returned, in words; empty is right."""
+    """Descriptions of what was still alive after the run returned; empty is correct."""
     settled: Sequence[Settled] = ()
-    """Empty if nobody was told."""
-    """Whether jobs need nothing of their lanes; empty if nobody asked."""
-    permits: Sequence[Lent] = ()
+    """Empty if no callback was registered."""
+    """Results of `needs_no_lane`; empty if it was not called."""
+    permits: Sequence[GrantedPermit] = ()
     """In the order of their grants."""
     stopped: float = math.inf
     """Sequence number of the stop; infinite if there was none."""
 
     @property
     def size(self) -> int:
-        """Jobs of the plan."""
+        """Number of jobs of the plan."""
         return len(self.scenario.scripts)
 
     @property
     def lanes(self) -> Sequence[LaneSpec]:
-        """The lanes, as they were described."""
+        """The lanes as configured."""
         return self.scenario.lanes
 
     @property
@@ -175,31 +175,31 @@ class Trace:
 
 
 @attrs.define
-class Recorder:
-    """Writes a trace. One for each run; runs that are compared step by step share `ticks`."""
+class TraceRecorder:
+    """Records a trace. One for each run; runs that are compared step by step share `ticks`."""
 
     ticks: Iterator[int] = attrs.field(factory=lambda: itertools.count(1))
-    """Where sequence numbers come from."""
-    bodies: list[Span] = attrs.field(factory=list)
-    calls: list[Span] = attrs.field(factory=list)
-    asked: list[Asked] = attrs.field(factory=list)
+    """The source of sequence numbers."""
+    bodies: list[TraceSpan] = attrs.field(factory=list)
+    calls: list[TraceSpan] = attrs.field(factory=list)
+    asked: list[RequestedCall] = attrs.field(factory=list)
     emissions: list[Emission] = attrs.field(factory=list)
     settled: list[Settled] = attrs.field(factory=list)
-    samples: list[Sample] = attrs.field(factory=list)
+    samples: list[LaneSample] = attrs.field(factory=list)
     events: list[Event] = attrs.field(factory=list)
     stopped: float = math.inf
 
     @contextmanager
     def body(self, index: int, lane: str | None) -> Iterator[None]:
-        """Put around everything that a job's body does."""
+        """Record a body: wrap everything that it does."""
         now = trio.current_time()
-        with self._span(self.bodies, Span(index, lane, now, now, next(self.ticks))):
+        with self._span(self.bodies, TraceSpan(index, lane, now, now, next(self.ticks))):
             yield
 
     @contextmanager
-    def asking(self, index: int, lane: str) -> Iterator[Asked]:
-        """Put around the whole of a call, waits and repetitions; give the result to `call`."""
-        asked = Asked(index, lane, next(self.ticks), trio.current_time())
+    def asking(self, index: int, lane: str) -> Iterator[RequestedCall]:
+        """Record a whole call, including waits and retries; pass the result to `call`."""
+        asked = RequestedCall(index, lane, next(self.ticks), trio.current_time())
         self.asked.append(asked)
         try:
             yield asked
@@ -207,41 +207,43 @@ class Recorder:
             asked.ended_at = trio.current_time()
 
     @contextmanager
-    def call(self, asked: Asked, lane: str, attempt: int = 0, tokens: int = 0) -> Iterator[Span]:
-        """Put around what is in flight: the body of a `send`.
+    def call(
+        self, asked: RequestedCall, lane: str, attempt: int = 0, tokens: int = 0
+    ) -> Iterator[TraceSpan]:
+        """Record a request: wrap the body of a `send`.
 
         Args:
             asked: The call that it belongs to.
-            lane: Where it is in flight.
-            attempt: Which request of that call it is, from 0.
-            tokens: What was reserved for it.
+            lane: The lane of the request.
+            attempt: The number of the request within its call, from 0.
+            tokens: The tokens reserved for it.
         """
-        span = Span(asked.index, lane, asked.asked_at, trio.current_time(), next(self.ticks))
+        span = TraceSpan(asked.index, lane, asked.asked_at, trio.current_time(), next(self.ticks))
         span.call, span.attempt, span.tokens = asked.call, attempt, tokens
         with self._span(self.calls, span):
             yield span
 
     async def emit(self, outcome: Outcome[Any]) -> None:
-        """A consumer that takes everything at once. Not a checkpoint."""
+        """Record an outcome; a consumer that takes everything at once. Not a checkpoint."""
         self.emissions.append(Emission(trio.current_time(), outcome))
 
     def settle(self, outcome: Outcome[Any]) -> None:
-        """Told of an outcome as soon as it is there."""
+        """Record an outcome as soon as its job has it."""
         self.settled.append(Settled(trio.current_time(), outcome, len(self.emissions)))
 
     def sample(self, lanes: Lanes) -> None:
-        """Hold what the lanes say of themselves against what is in flight; call it when nothing happens."""
+        """Compare the lanes' statistics with the calls in flight; call it when nothing happens."""
         at = trio.current_time()
         for name, lane in lanes.items():
             in_flight = sum(span.lane == name and span.ended is None for span in self.calls)
-            self.samples.append(Sample(at, name, lane.in_flight, in_flight))
+            self.samples.append(LaneSample(at, name, lane.in_flight, in_flight))
 
     def stop(self) -> None:
-        """The run is told to stop."""
+        """Record the stop of the run."""
         self.stopped = next(self.ticks)
 
     @contextmanager
-    def _span(self, spans: list[Span], span: Span) -> Iterator[None]:
+    def _span(self, spans: list[TraceSpan], span: TraceSpan) -> Iterator[None]:
         spans.append(span)
         try:
             yield
@@ -253,29 +255,29 @@ class Recorder:
             span.ended_at, span.ended = trio.current_time(), next(self.ticks)
 
 
-# What a trace is looked at with: the words that the laws are written in.
+# Functions on traces: the vocabulary of the laws.
 
 
 def require(law: str, holds: bool, otherwise: str) -> None:  # noqa: FBT001 - reads as a sentence
-    """Raise `AssertionError` with the law's name, unless it holds."""
+    """Raise `AssertionError` with the law's name unless `holds`."""
     if not holds:
         msg = f"{law} is broken: {otherwise}"
         raise AssertionError(msg)
 
 
-def on(spans: Iterable[Span], lane: LaneSpec) -> list[Span]:
-    """Those on a lane."""
+def on(spans: Iterable[TraceSpan], lane: LaneSpec) -> list[TraceSpan]:
+    """Return the spans on a lane."""
     return [span for span in spans if span.lane == lane.name]
 
 
-def most_at_once(spans: Sequence[Span]) -> int:
-    """The most that were open together."""
+def most_at_once(spans: Sequence[TraceSpan]) -> int:
+    """Return the largest number of spans that were open together."""
     steps = sorted(step for span in spans for step in ((span.started, 1), (span.last, -1)))
     return max(itertools.accumulate(change for _, change in steps), default=0)
 
 
 def rate_bound(starts: Sequence[float], period: float, burst: int) -> float:
-    """The first instant at which every window with the starts so far still keeps the rate."""
+    """Return the first instant at which every window with the starts so far still keeps the rate."""
     place = len(starts)
     return max(
         (at + (place - first + 1 - burst) * period for first, at in enumerate(starts)), default=0.0
@@ -283,24 +285,24 @@ def rate_bound(starts: Sequence[float], period: float, burst: int) -> float:
 
 
 def late_starts(
-    calls: Iterable[Span], lane: LaneSpec, *, resting: bool = False
-) -> list[tuple[Span, float]]:
-    """Jobs of a lane whose first request started later than it could have, and when that was.
+    calls: Iterable[TraceSpan], lane: LaneSpec, *, resting: bool = False
+) -> list[tuple[TraceSpan, float]]:
+    """Yield jobs of a lane whose first request started later than possible, with the right instant.
 
-    Pace and slots decide, by what had started before. Looked at is what happened before the lane was first
-    refused.
+    Pace and slots decide, by what had started before. Only the time before the first refusal of the lane is
+    examined.
 
     Args:
         calls: The requests on the lane.
-        lane: What they keep to.
-        resting: Whether a job that is called again keeps its slot in between.
+        lane: Its configuration.
+        resting: Whether a job that will be retried keeps its slot in between.
     """
     starts = sorted(calls, key=lambda span: span.started)
     refused = (span for span in starts if is_refusal(span) or asked_wait(span))
     refused_at = min((span.ended_at for span in refused), default=math.inf)
     over = {span.index: span.ended_at for span in starts}
     period = 60 / lane.rpm if lane.rpm is not None else 0.0
-    late, begun = [], list[Span]()
+    late, begun = [], list[TraceSpan]()
     for place, span in enumerate(starts):
         waiting = next((other for other in starts[place:] if not other.attempt), None)
         if waiting is None:
@@ -310,32 +312,36 @@ def late_starts(
             ends = [over[one.index] for one in begun if not one.attempt]
         bounds = [0.0, rate_bound([one.started_at for one in begun], period, lane.burst)]
         bounds += [begun[-1].started_at + lane.min_gap] if begun else []
-        bounds += [sorted(ends)[len(ends) - lane.width]] if len(ends) >= lane.width else []
+        bounds += (
+            [sorted(ends)[len(ends) - lane.max_concurrency]]
+            if len(ends) >= lane.max_concurrency
+            else []
+        )
         right = max(bounds)
         if right >= refused_at:
             break
-        # A job that keeps its slot needs none to be called again.
+        # A job that keeps its slot needs none for its retry.
         if span.started_at > right and not (resting and span.attempt):
             late.append((waiting, right))
         begun.append(span)
     return late
 
 
-def asked_wait(span: Span) -> float:
-    """Seconds that the provider asked its lane to wait with a refusal or another transient failure."""
+def asked_wait(span: TraceSpan) -> float:
+    """Return the seconds that the provider asked its lane to wait with a transient failure or refusal."""
     error = span.error
     if isinstance(error, CallError) and error.fault in (Fault.RATE_LIMITED, Fault.TRANSIENT):
         return error.retry_after or 0.0
     return 0.0
 
 
-def is_refusal(span: Span) -> bool:
-    """Whether the provider said that there were too many requests."""
+def is_refusal(span: TraceSpan) -> bool:
+    """Return whether the provider refused a request because there were too many."""
     return isinstance(span.error, CallError) and span.error.fault is Fault.RATE_LIMITED
 
 
-def working_time(trace: Trace, body: Span) -> float:
-    """Seconds of a body in which it did anything else than wait for a lane or rest."""
+def working_time(trace: RunTrace, body: TraceSpan) -> float:
+    """Return the seconds of a body in which it neither waited for a lane nor rested."""
     within = (body.started_at, body.ended_at)
     calls = [span for span in trace.calls if span.index == body.index]
     asked = [one for one in trace.asked if one.index == body.index]
@@ -351,8 +357,8 @@ def working_time(trace: Trace, body: Span) -> float:
     return body.ended_at - body.started_at - idle
 
 
-def used_tokens(span: Span) -> int:
-    """What a request used, as its lane was told; what it reserved, where it was told nothing."""
+def used_tokens(span: TraceSpan) -> int:
+    """Return the tokens that a request used as reported to its lane, or those that it reserved."""
     if span.used is not None:
         return span.used
     turned_away = isinstance(span.error, CallError) and span.error.fault is not Fault.TRANSIENT

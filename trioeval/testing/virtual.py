@@ -1,4 +1,4 @@
-"""Runs on a virtual clock: hours of waiting in milliseconds, and a deadlock fails at once."""
+"""Runs on a virtual clock: hours of waiting take milliseconds, and a deadlock fails at once."""
 
 from collections.abc import Awaitable, Callable
 from typing import TypeVar, TypeVarTuple
@@ -15,12 +15,12 @@ _DEADLOCK_AFTER = (
 
 
 def run_virtual(main: Callable[[*Ts], Awaitable[R]], *args: *Ts) -> R:
-    """Run `main(*args)` in a Trio run of its own whose clock starts at 0 and jumps over every wait.
+    """Run `main(*args)` in its own Trio run, whose clock starts at 0 and jumps over every wait.
 
-    Inside, no threads, sockets or child processes: the clock does not know of them.
+    Inside, no threads, sockets or child processes: the clock does not wait for them.
 
     Returns:
-        What `main` returns.
+        The result of `main`.
 
     Raises:
         trio.TooSlowError: Every task waits for ever: a deadlock or a lost wake-up.

@@ -1,4 +1,4 @@
-"""What a page tells of a lane: of one that runs, or of one as it was when its run ended. Pure."""
+"""The lanes of a page: of a running run, or of an ended one. Pure."""
 
 import hashlib
 import json
@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 
 from trioeval.kernel.events import Why
-from trioeval.report.activity import WAIT_WORDS, lane_names, longest_waits
+from trioeval.report.activity import WAIT_WORDS, labels_of, lane_names, longest_waits
 from trioeval.report.text import cut_middle
 from trioeval.web.history import History, Series, series_of_buckets
 from trioeval.web.pages import count_text, money_text, seconds_text
@@ -18,37 +18,37 @@ _SHOWN = 80  # cells of a name
 
 @attrs.frozen(kw_only=True)
 class LaneCard:
-    """A lane as it is shown. Texts are foreign."""
+    """A lane as a page shows it. Its texts are foreign."""
 
     id: str
-    """Of its elements in the page."""
+    """The id of its elements in the page."""
     name: str
-    """Its whole key, by which commands know it."""
+    """The key of the lane, for commands."""
     shown: str
-    """What people call it."""
+    """The short name."""
     mood: str
-    """`open`, `paused`, `probing` or `closed`; `ended` of a run that is over."""
+    """`open`, `paused`, `probing` or `closed`; `ended` for an ended run."""
     in_flight: int = 0
     limit: int = 0
-    width: int = 0
+    max_concurrency: int = 0
     rpm: float | None = None
     tpm: float | None = None
     facts: Sequence[tuple[str, str]] = ()
-    """What is told of it, each with its name."""
+    """The facts to show, each with its name."""
     waits: str | None = None
-    """What it waits for now, or has waited for."""
+    """The reason of its present wait, or of its past waits."""
     reason: str | None = None
-    """Why it is closed."""
+    """The reason why it is closed."""
     series: Series = ((), (), ())
 
     @property
     def points(self) -> str:
-        """Its timeline as JSON."""
+        """The chart as JSON."""
         return json.dumps(self.series, separators=(",", ":"))
 
 
 def lane_id(name: str) -> str:
-    """How the elements of a lane are called in a page, whatever its name is.
+    """Return the id of the elements of a lane in a page, for any name.
 
     Example:
         >>> lane_id("openai:gpt-4o") == lane_id("openai:gpt-4o") != lane_id("")
@@ -58,13 +58,14 @@ def lane_id(name: str) -> str:
 
 
 def live_cards(state: Mapping[str, Any], history: History) -> list[LaneCard]:
-    """The lanes of a run that goes on.
+    """Return the lanes of a running run.
 
     Args:
-        state: As `RunState.json`.
-        history: What was seen of them.
+        state: The state from `RunState.json`.
+        history: The history of the lanes.
     """
-    names = lane_names(lane["name"] for lane in state["lanes"])
+    labels = {lane["name"]: lane["label"] for lane in state["lanes"] if lane.get("label")}
+    names = lane_names((lane["name"] for lane in state["lanes"]), labels)
     return [_live_card(lane, names[lane["name"]], history) for lane in state["lanes"]]
 
 
@@ -82,7 +83,7 @@ def _live_card(lane: Mapping[str, Any], shown: str, history: History) -> LaneCar
         mood=lane["mood"],
         in_flight=lane["inFlight"],
         limit=lane["limit"],
-        width=lane["width"],
+        max_concurrency=lane["maxConcurrency"],
         rpm=lane["rpm"],
         tpm=lane["tpm"],
         facts=[*facts, *_counts(lane, retried=lane["retried"])],
@@ -93,14 +94,14 @@ def _live_card(lane: Mapping[str, Any], shown: str, history: History) -> LaneCar
 
 
 def ended_cards(activities: Sequence[Mapping[str, Any]]) -> list[LaneCard]:
-    """The lanes of a run that is over.
+    """Return the lanes of an ended run.
 
     Args:
-        activities: As `Reader.activity` tells them; the timelines are those of the last execution.
+        activities: The results of `Reader.activity`; charts show the last execution.
     """
     if not activities:
         return []
-    names = lane_names(activities[-1]["lanes"])
+    names = lane_names(activities[-1]["lanes"], labels_of(activities[-1:]))
     waits: dict[str, list[str]] = {}
     for wait in longest_waits(activities[-1:]):
         if wait.seconds:
@@ -130,7 +131,7 @@ def _counts(lane: Mapping[str, Any], retried: int = 0) -> list[tuple[str, str]]:
 
 
 def wait_word(why: str) -> str:
-    """What somebody waits for, in a word or two.
+    """Return the reason of a wait in a word or two.
 
     Example:
         >>> wait_word("tokens"), wait_word("Godot")

@@ -1,4 +1,4 @@
-"""What the page of one row tells: as sections of text and tables, in their order. Pure."""
+"""The page of one row as sections of text and tables. Pure."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -17,12 +17,12 @@ from trioeval.web.pages import count_text, money_text, seconds_text
 
 @attrs.frozen(kw_only=True)
 class Section:
-    """A part of the page: a text, a table, or a text that is opened on demand."""
+    """A part of the page: a text, a table, or a folded text."""
 
     title: str
     text: str | None = None
     table: Sequence[Sequence[str]] = ()
-    """Lines; the first holds the headings."""
+    """Lines; the first one has the headings."""
     folded: bool = False
 
 
@@ -34,15 +34,18 @@ class RowSummary:
     provider: str
     prompt: str
     status: str
+    label: str
+    """The status as pages show it."""
     shown: str
     facts: Sequence[str]
     score: str
 
 
 def summary_of(record: RowRecord) -> RowSummary:
-    """A row in a few words, all of them foreign."""
+    """Return the summary of a row; its texts are foreign."""
     facts = [] if record.latency_ms is None else [seconds_text(record.latency_ms / 1000)]
-    facts += [f"{count_text(record.tokens)} tokens"] if record.tokens else []
+    unit = "token" if record.tokens == 1 else "tokens"
+    facts += [f"{count_text(record.tokens)} {unit}"] if record.tokens else []
     facts += [money_text(record.cost)] if record.cost else []
     facts += [] if record.outcome in {"done", "failed"} else [record.outcome.replace("_", " ")]
     is_judged = record.verdict is not None and record.status.has_verdict
@@ -51,6 +54,7 @@ def summary_of(record: RowRecord) -> RowSummary:
         provider=record.provider,
         prompt=record.prompt_label,
         status=record.status.value,
+        label=record.label,
         shown="" if record.shown is None else output_text(record.shown),
         facts=facts,
         score=score_text(record.score) if is_judged else "",
@@ -58,7 +62,7 @@ def summary_of(record: RowRecord) -> RowSummary:
 
 
 def sections_of(record: RowRecord, calls: Sequence[StoredCall]) -> Iterator[Section]:
-    """All that is known of a row."""
+    """Yield all facts about a row."""
     if record.vars:
         yield Section(title="Variables", text=indented(record.vars))
     yield from _text("Prompt", record.prompt)

@@ -27,12 +27,12 @@ cache = cyclopts.App(name="cache")
 
 @cache.command(name="stats")
 def stats(*, json: Switch = False) -> int:
-    """Tell how many replies are in the cache, from whom and from when.
+    """Show the number, providers and age of the replies in the cache.
 
     Parameters
     ----------
     json
-        As JSON.
+        Print JSON.
     """
     from trioeval.store.cache.file import read_contents  # noqa: PLC0415 - imports wait until they are needed
 
@@ -52,14 +52,14 @@ def stats(*, json: Switch = False) -> int:
 
 @cache.command(name="clear")
 def clear(*, older_than: str | None = None, provider: str | None = None) -> int:
-    """Remove replies from the cache; all of them, if nothing says which.
+    """Remove replies from the cache, by default all of them.
 
     Parameters
     ----------
     older_than
-        Those that were kept longer ago than this: `12h`, `30d`, `8w`.
+        Only replies that were cached longer ago than this: `12h`, `30d`, `8w`.
     provider
-        Those of this provider, as `cache stats` names it: `openai`, or one model, `openai:gpt-4.1`.
+        Only replies of this provider as `cache stats` names it: `openai`, or one model, `openai:gpt-4.1`.
     """
     from trioeval.store.cache.file import clear_cache  # noqa: PLC0415 - see above
 
@@ -80,14 +80,14 @@ def export(file: Path, /) -> int:
     Parameters
     ----------
     file
-        Where to; what is there is replaced.
+        The file to write; an existing file is replaced.
     """
     from trioeval.cli.inputs import check_files  # noqa: PLC0415 - see above
     from trioeval.cli.output import LINES, write_whole  # noqa: PLC0415
     from trioeval.store.cache.file import export_entries  # noqa: PLC0415
 
     path = _path()
-    if file.suffix.lower() != LINES:  # a file that was named by mistake
+    if file.suffix.lower() != LINES:  # do not overwrite a file that was named by mistake
         raise UsageError(f"{file}: the suffix must be {LINES}, got {file.suffix!r}")
     check_files(
         databases=databases(None, read_environment(os.environ)), written=[("the export", file)]
@@ -107,17 +107,19 @@ def export(file: Path, /) -> int:
 def _path() -> Path:
     path = cache_path(read_environment(os.environ))
     if path is None:
-        raise UsageError("CACHE_TYPE is memory: such a cache ends with its run")
+        raise UsageError(
+            "TRIOEVAL_CACHE_TYPE is memory, so the cache exists only during a run; set it to disk"
+        )
     return path
 
 
 def _say_missing(path: Path) -> None:
-    say(f"{path}: there is no cache yet")
+    say(f"{path}: no replies are cached yet")
 
 
 def _summary(path: Path, found: "CacheContents") -> str:
-    told = f"{path}: {_replies(found.entries)}, {_size(found.file_bytes)}"
-    return f"{told}, the oldest of {found.utc_oldest}" if found.utc_oldest else told
+    line = f"{path}: {_replies(found.entries)}, {_size(found.file_bytes)}"
+    return f"{line}, the oldest from {found.utc_oldest}" if found.utc_oldest else line
 
 
 def _table(found: "CacheContents") -> "Table":
@@ -149,7 +151,7 @@ def _replies(count: int) -> str:
 
 
 def _size(count: float) -> str:
-    """A number of bytes for people.
+    """Return a number of bytes in readable form.
 
     Example:
         >>> _size(900), _size(1536), _size(5 * 2**30)

@@ -11,7 +11,7 @@ from typing import Literal
 
 from trioeval.cli.commands.runs import CompareFlags
 from trioeval.cli.environment import databases, read_environment
-from trioeval.cli.inputs import check_files, check_spared
+from trioeval.cli.inputs import check_files, check_not_suite_files
 from trioeval.cli.output import check_outputs, output_suffix, write_whole
 from trioeval.cli.stored_results import open_runs, results_of
 from trioeval.cli.terminal import Exit, draw, pour, say, show
@@ -36,16 +36,16 @@ from trioeval.report.statistics import Bootstrap
 from trioeval.report.totals import cluster_of
 from trioeval.store import Reader, RunFacts
 
-_SHOWN = 20  # rows that are not as they were
+_SHOWN = 20  # changed rows
 _NAME = 40  # characters of the name of a test
 _PAGE = ".html"
 
 
 def compare_runs(db: Path | None, before: str, after: str, asked: CompareFlags) -> int:
-    """Show what became better, worse or another answer from one run to another, and whether it is chance.
+    """Show the rows that differ between two runs, and whether the differences exceed chance.
 
     Raises:
-        UsageError: One of them is not there, no row has the cluster, or a file cannot be written.
+        UsageError: A run does not exist, no row has the cluster, or a file cannot be written.
         StoreError: The database cannot be read.
         OutputError: A file cannot be written.
     """
@@ -58,7 +58,7 @@ def compare_runs(db: Path | None, before: str, after: str, asked: CompareFlags) 
     with open_runs(db, environment) as reader:
         old, new = reader.run(before), reader.run(after)
         for facts in (old, new):
-            check_spared(written, facts.files)
+            check_not_suite_files(written, facts.files)
         check_outputs(outputs)
         clusters = _clusters(reader, (old, new), asked.cluster)
         if asked.cluster is not None:
@@ -112,30 +112,30 @@ def _exit(
     comparison: Comparison,
     later: RunFacts,
 ) -> Exit:
-    """What the command ends with; whoever asked is told why."""
+    """Return the exit code, and print the reason if --fail-if is given."""
     if fail_if is None:
         return Exit.OK
     so_far = f" (it is unfinished: {later.state})" if _is_unfinished(later) else ""
     if not findings.pairs:
-        how = "came to an end" if comparison.kinds["unfinished"] else "is"
+        how = "finished" if comparison.kinds["unfinished"] else "exists"
         why = f"no row {how} in both runs{so_far}"
-        say(f"exit {Exit.FAILED:d}: {why}: whether it is {fail_if} cannot be told")
+        say(f"exit {Exit.FAILED:d}: no comparison is possible: {why}")
         return Exit.FAILED
     if not findings.is_known:
         say(
-            f"exit {Exit.FAILED:d}: all rows of a column are of one test or cluster{so_far}: "
-            f"whether it is {fail_if} cannot be told"
+            f"exit {Exit.FAILED:d}: no comparison is possible: all rows of a column belong to one test or "
+            f"cluster{so_far}"
         )
         return Exit.FAILED
     found = {"worse": findings.is_worse, "better": findings.is_better and fail_if == "different"}
-    told = " and ".join(word for word, holds in found.items() if holds)
-    if told:
-        say(f"exit {Exit.FAILED:d}: the later run is {told} beyond chance{so_far}")
+    result = " and ".join(word for word, holds in found.items() if holds)
+    if result:
+        say(f"exit {Exit.FAILED:d}: the later run is {result} beyond chance{so_far}")
         return Exit.FAILED
     alone = comparison.kinds["new"] + comparison.kinds["gone"]
-    rest = f"; rows that only one run has, and that say nothing: {alone}" if alone else ""
+    rest = f"; rows of only one run, not compared: {alone}" if alone else ""
     if left := comparison.kinds["unfinished"]:
-        rest += f"; rows that never came to an end, and that say nothing: {left}"
+        rest += f"; unfinished rows, not compared: {left}"
     say(f"exit {Exit.OK:d}: the later run is not {fail_if} beyond chance{so_far}{rest}")
     return Exit.OK
 
@@ -147,7 +147,7 @@ def _is_unfinished(run: RunFacts) -> bool:
 def _clusters(
     reader: Reader, runs: Iterable[RunFacts], cluster: str | None
 ) -> Mapping[str | None, str | None]:
-    """What names clusters, by task; where both runs have it, as the last of them says."""
+    """Return the key of clusters by task; if both runs name one, that of the last run."""
     heads = (Head.read(head) for run in runs for head in reader.heads(run))
     return {head.task: head.cluster if cluster is None else cluster for head in heads}
 
@@ -160,10 +160,10 @@ def _check_cluster(name: str, records: Iterable[RowRecord]) -> None:
         known |= dict.fromkeys(record.vars)
         metadata = record.test.get("metadata")
         known |= dict.fromkeys(metadata if isinstance(metadata, Mapping) else ())
-    told = ", ".join(inert(one, _NAME) for one in sorted(known)[:_SHOWN])
+    names = ", ".join(inert(one, _NAME) for one in sorted(known)[:_SHOWN])
     msg = (
-        f"--cluster {inert(name, _NAME)!r}: no row of the runs has such a key of metadata "
-        f"or such a variable; there is {told or 'none at all'}"
+        f"--cluster {inert(name, _NAME)!r}: no row of the runs has this metadata key or variable; "
+        f"{f'the rows have {names}' if names else 'they have none'}"
     )
     raise UsageError(msg)
 
@@ -189,4 +189,5 @@ def _write_page(
 
 def _records(reader: Reader, run: RunFacts) -> Iterator[RowRecord]:
     for task in run.tasks:
-        yield from map(RowRecord.of, reader.records(run, task))
+        for index, found in reader.numbered(run, task):
+            yield RowRecord.of(found, index=index)

@@ -1,12 +1,12 @@
 # Apart from `cli.commands.runs`: loaded when it is used.
-"""`trioeval export` and `trioeval import`: results of runs, out of the store and into it."""
+"""`trioeval export` and `trioeval import`: results of runs, from the store and into it."""
 
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from trioeval.cli.environment import database_path, databases, read_environment
-from trioeval.cli.inputs import check_files, check_spared
+from trioeval.cli.inputs import check_files, check_not_suite_files
 from trioeval.cli.output import check_outputs
 from trioeval.cli.stored_results import open_runs, results_of, write_stored
 from trioeval.cli.terminal import Exit, say
@@ -14,14 +14,14 @@ from trioeval.errors import StoreError, UsageError
 from trioeval.report.formats.imported import Imported, imported
 from trioeval.store import RunStart, open_store, read_store
 
-_AT_ONCE = 1000  # rows that wait to be written
+_AT_ONCE = 1000  # rows that are pending at once
 
 
 def export_run(db: Path | None, run: str, outputs: Sequence[Path]) -> int:
     """Write result files of a stored run.
 
     Raises:
-        UsageError: There is no such run, or no file is named that can be written.
+        UsageError: The run does not exist, or no file is named, or a file cannot be written.
         StoreError: The database cannot be read.
     """
     if not outputs:
@@ -31,7 +31,7 @@ def export_run(db: Path | None, run: str, outputs: Sequence[Path]) -> int:
     check_files(databases=databases(db, environment), written=written)
     with open_runs(db, environment) as reader:
         facts = reader.run(run)
-        check_spared(written, facts.files)
+        check_not_suite_files(written, facts.files)
         check_outputs(outputs)
         results = results_of(reader, facts, environment)
         unwritten = write_stored(outputs, results)
@@ -42,18 +42,18 @@ def export_run(db: Path | None, run: str, outputs: Sequence[Path]) -> int:
         return Exit.FAULT
     left = "" if facts.state == "finished" else f"; the run is {facts.state}"
     if left_out:
-        left += f", and {left_out} rows that never began are counted and not listed"
+        left += f", and {left_out} rows that were not run are counted and not listed"
     for path in outputs:
         say(f"wrote {path}: {facts.rows - left_out} rows of {facts.id}{left}")
     return Exit.OK
 
 
 def import_results(db: Path | None, files: Sequence[Path]) -> int:
-    """Keep the results of files as runs, each file as one. All files are read before any is kept.
+    """Store the results of files as runs, one run a file. All files are read before any is stored.
 
     Raises:
-        SuiteError: One of them is no result file; all problems of the first one that has any.
-        UsageError: One of them cannot be read, or its run is kept already.
+        SuiteError: A file is not a result file; the error has all problems of the first such file.
+        UsageError: A file cannot be read, or its run is stored already.
         StoreError: The database cannot be written to.
     """
     import trio  # noqa: PLC0415 - only here
@@ -63,12 +63,12 @@ def import_results(db: Path | None, files: Sequence[Path]) -> int:
     check_files((("the result file", file) for file in files), databases=databases(db, environment))
     runs = [(file, _read(file)) for file in files]
     _check_new(database, runs)
-    error = trio.run(_keep, database, [run for _, run in runs])
+    error = trio.run(_store, database, [run for _, run in runs])
     if error is not None:
         raise error
     for file, run in runs:
         rows = sum(len(task.records) for task in run.tasks)
-        say(f"imported {file}: {rows} rows as {run.eval_id}")
+        say(f"imported {file}: {rows} {'row' if rows == 1 else 'rows'} as {run.eval_id}")
     return Exit.OK
 
 
@@ -80,22 +80,22 @@ def _read(file: Path) -> Imported:
 
 
 def _check_new(database: Path, runs: Sequence[tuple[Path, Imported]]) -> None:
-    """Refuse runs that are kept already, or come twice."""
+    """Raise if a run is stored already, or occurs in two files."""
     known: dict[str, str] = {}
     if database.exists():
         with read_store(database) as reader:
-            known = {run.id: f"kept in {database} already" for run in reader.runs()}
+            known = {run.id: f"already stored in {database}" for run in reader.runs()}
     wrong = []
     for file, run in runs:
         if run.eval_id in known:
             wrong.append(f"{file}: its run {run.eval_id} is {known[run.eval_id]}")
-        known.setdefault(run.eval_id, f"that of {file} as well")
+        known.setdefault(run.eval_id, f"also in {file}")
     if wrong:
         raise UsageError("\n".join(wrong))
 
 
-async def _keep(database: Path, runs: Sequence[Imported]) -> StoreError | None:
-    """Write runs into the store; why that could not be done."""
+async def _store(database: Path, runs: Sequence[Imported]) -> StoreError | None:
+    """Write runs into the store, and return the error of the store if there was one."""
     async with open_store(database, on_warning=say) as store:
         for run in runs:
             stored = store.begin(
@@ -112,7 +112,7 @@ async def _keep(database: Path, runs: Sequence[Imported]) -> StoreError | None:
                 for index, record in enumerate(task.records):
                     stored.take(task.head.task, index, record)
                     if index % _AT_ONCE == _AT_ONCE - 1:
-                        await stored.durable()  # what is read is not held a second time
+                        await stored.durable()  # do not hold all rows in memory twice
                 stored.tests(task.head.task, iter(task.tests))
             stored.finish(
                 "finished",

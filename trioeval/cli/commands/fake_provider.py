@@ -32,30 +32,30 @@ from trioeval.providers.local.recordings import Recording, parse_file
 def serve_until_interrupted(
     settings: FakeSettings, interrupts: Interrupts, *, log: Path | None = None
 ) -> int:
-    """Serve, print the base URL on stdout, and return when a signal comes.
+    """Serve, print the base URL on stdout, and return when a signal is received.
 
     Args:
-        settings: How the server behaves.
+        settings: The behaviour of the server.
         interrupts: The signals of this process.
-        log: File that a line is added to for each completion that is over.
+        log: A file to which a line is appended for each finished completion.
 
     Raises:
         UsageError: The address cannot be bound, or the log cannot be opened.
-        OutputError: The log cannot be written any more.
+        OutputError: Writing the log failed.
     """
-    # A full collection would delay the replies of a moment by as much as a slow provider.
+    # A full garbage collection would delay replies as much as a slow provider.
     gc.collect()
     gc.freeze()
-    with _opened_log(log) as told:
-        interrupts.run(partial(_serve, settings, told))
+    with _opened_log(log) as on_served:
+        interrupts.run(partial(_serve, settings, on_served))
     return Exit.OK
 
 
 def choose_replies(replay: Path | None, texts: tuple[str, ...]) -> Replies:
-    """What the server answers: recorded replies, given texts, or the question.
+    """Return the replies of the server: recorded replies, given texts, or the prompt.
 
     Raises:
-        UsageError: Both are asked for.
+        UsageError: Both flags are given.
         SuiteError: The recordings cannot be read.
     """
     if replay is not None and texts:
@@ -66,10 +66,10 @@ def choose_replies(replay: Path | None, texts: tuple[str, ...]) -> Replies:
 
 
 def choose_hints(name: str) -> Hints:
-    """What the server's replies say of limits.
+    """Return which headers about limits the replies have.
 
     Raises:
-        UsageError: There is no such choice.
+        UsageError: The name is unknown.
     """
     match name:
         case "all" | "limits" | "retry_after" | "none":
@@ -79,10 +79,10 @@ def choose_hints(name: str) -> Hints:
 
 
 def _read_recordings(path: Path) -> tuple[Recording, ...]:
-    """The recorded replies of a file.
+    """Return the recorded replies of a file.
 
     Raises:
-        SuiteError: It cannot be read, or some of its lines are wrong.
+        SuiteError: The file cannot be read, or some of its lines are wrong.
     """
     try:
         content = path.read_bytes()
@@ -97,7 +97,7 @@ def _read_recordings(path: Path) -> tuple[Recording, ...]:
 
 @contextmanager
 def _opened_log(path: Path | None) -> Iterator[Callable[[Served], None] | None]:
-    """What writes the log; a line is with the operating system before the next request is read."""
+    """Give a function that writes the log; each line is written before the next request is read."""
     if path is None:
         yield None
         return
@@ -117,13 +117,15 @@ def _opened_log(path: Path | None) -> Iterator[Callable[[Served], None] | None]:
         yield write
 
 
-async def _serve(settings: FakeSettings, told: Callable[[Served], None] | None) -> None:
+async def _serve(settings: FakeSettings, on_served: Callable[[Served], None] | None) -> None:
     """Serve until cancelled."""
     async with trio.open_nursery() as nursery:
         try:
-            address: FakeAddress = await nursery.start(serve_fake, settings, told)
+            address: FakeAddress = await nursery.start(serve_fake, settings, on_served)
         except OSError as error:
             where = f"{settings.host}:{settings.port}"
-            raise UsageError(f"cannot listen on {where}: {error.strerror or error}") from None
+            raise UsageError(
+                f"cannot listen on {where}: {error.strerror or error}; name another --host or --port"
+            ) from None
         show(address.base_url)
         say("serving; interrupt to stop")

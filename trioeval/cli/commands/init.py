@@ -1,48 +1,51 @@
 # Apart from `cli.app`: loaded when it is used.
 """`trioeval init`: a starter suite that runs at once, without a key."""
 
+import os
+import shlex
 from pathlib import Path
 
+from trioeval.cli.flags import InitFlags
 from trioeval.cli.terminal import Exit, say, show
 from trioeval.errors import UsageError
 
 _SUITE = """\
-# A suite: every test is asked with every prompt of every provider, and each answer is judged.
+# A suite: every test runs with every prompt on every provider, and assertions check each output.
 # Run it:   {command}
 description: My first suite
 
 providers:
-  # `echo` answers with the question: it costs nothing and needs no key.
+  # `echo` replies with the prompt: it costs nothing and needs no key.
   - echo
-  # `sequence` gives these answers, one after another.
+  # `sequence` replies with these texts in order.
   - id: sequence
     label: made up
     config:
       inputs:
         - The capital of France is Paris.
         - The capital of Peru is Lima.
-  # A real one; its key is taken from the environment variable OPENAI_API_KEY.
+  # A real model. Its key is read from the environment variable OPENAI_API_KEY.
   # - id: openai:chat:gpt-4.1-mini
   #   config:
   #     temperature: 0
-  #   lane:                   # what its account allows
+  #   lane:                   # the limits of the account
   #     maxConcurrency: 8
   #     rpm: 500
 
 prompts:
-  # {{{{country}}}} in the text of this file is replaced by the variable of each test.
+  # {{{{country}}}} in this file is replaced by the variable of each test.
   - file://prompt.txt
 
-# What every answer must do.
+# Assertions of every output.
 defaultTest:
   assert:
     - type: icontains
       value: capital
 
-# A line a test: columns are variables, and `__expected` says what its answer must do as well.
+# One test a line. Columns are variables; `__expected` is a further assertion.
 tests: file://tests.csv
 
-# The most that a run may use.
+# Limits of a run.
 # evaluateOptions:
 #   timeoutMs: 60000
 #   budget:
@@ -60,28 +63,50 @@ Peru,icontains:Peru
 """
 
 
-def write_starter(folder: Path) -> int:
-    """Write the files of a starter suite, and say how it is run.
+def write_suite(folder: Path | None, flags: InitFlags) -> int:
+    """Write a starter suite, or a suite for a table if the flags name one.
 
     Raises:
-        UsageError: One of them is there already, or the folder cannot be written to.
+        UsageError: A flag cannot be used, or a file exists or cannot be written.
+    """
+    if flags.csv is not None:
+        from trioeval.cli.commands.init_csv import write_table_suite  # noqa: PLC0415 - loads suites
+
+        return write_table_suite(folder, flags.csv, flags, os.environ)
+    given = {
+        "--model": flags.model,
+        "--base-url": flags.base_url,
+        "--answer-column": flags.answer_column,
+        "--question-column": flags.question_column,
+        "-o": flags.output,
+    }
+    if names := [name for name, value in given.items() if value]:
+        raise UsageError(f"{', '.join(names)}: only with --csv FILE")
+    return write_starter(folder or Path())
+
+
+def write_starter(folder: Path) -> int:
+    """Write the files of a starter suite, and print the command that runs it.
+
+    Raises:
+        UsageError: A file exists, or the folder cannot be written to.
     """
     suite = folder / "suite.yaml"
-    command = f"trioeval {suite}"
+    command = shlex.join(["trioeval", str(suite)])
     files = {
         suite: _SUITE.format(command=command),
         folder / "prompt.txt": _PROMPT,
         folder / "tests.csv": _TESTS,
     }
-    if there := [str(path) for path in files if path.exists() or path.is_symlink()]:
-        raise UsageError(f"{', '.join(there)}: there already, and not overwritten")
+    if existing := [str(path) for path in files if path.exists() or path.is_symlink()]:
+        raise UsageError(f"{', '.join(existing)}: already exists; name another folder")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for path, text in files.items():
             with path.open("x", encoding="utf-8") as file:
                 file.write(text)
     except OSError as error:
-        raise UsageError(f"{folder}: cannot be written to: {error.strerror or error}") from None
+        raise UsageError(f"{folder}: cannot be written: {error.strerror or error}") from None
     for path in files:
         say(f"wrote {path}")
     show(command)

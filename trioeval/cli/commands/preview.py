@@ -1,5 +1,5 @@
 # Apart from `cli.app`: loaded when it is used.
-"""`trioeval preview`: the first rows of datasets, made now and kept nowhere."""
+"""`trioeval preview`: the first rows of datasets, generated without storing them."""
 
 import signal
 import sys
@@ -12,7 +12,7 @@ from typing import TypeAlias
 import trio
 
 from trioeval.cli.environment import cache_path, read_environment
-from trioeval.cli.flags import PreviewFlags, RunFlags, WhatFlags, check_flags
+from trioeval.cli.flags import PreviewFlags, RunFlags, SuiteFlags, check_flags
 from trioeval.cli.interrupts import Interrupts
 from trioeval.cli.run.command import load
 from trioeval.cli.run.results import ended_lines
@@ -24,26 +24,26 @@ from trioeval.run.build_dataset import Dataset, preview_suite
 from trioeval.store.cache.cache import Cache, open_cache
 
 Caching: TypeAlias = Callable[[], AbstractAsyncContextManager[Cache | None]]
-"""Opens the cache of replies, if there is one."""
+"""Opens the cache of replies, or gives None without a cache."""
 
 _CELL = 600  # characters of a value
-_FAILURES = 10  # dropped rows that are told of
+_FAILURES = 10  # dropped rows that are shown
 
 
-def preview(suite: Path, wanted: PreviewFlags, interrupts: Interrupts) -> int:
-    """Make the first rows of datasets and show them; the exit code.
+def preview(suite: Path, given: PreviewFlags, interrupts: Interrupts) -> int:
+    """Generate the first rows of datasets, show them, and return the exit code.
 
     Raises:
         SuiteError: The suite is wrong.
-        UsageError: There is no such task, or it is made of rows that only a run makes.
+        UsageError: The task does not exist, or it needs rows that only a run generates.
         ProviderError: A provider cannot be opened.
     """
     flags = RunFlags(
-        what=WhatFlags(
-            env_file=wanted.env_file,
-            replay=wanted.replay,
-            untrusted=wanted.untrusted,
-            allow_env=wanted.allow_env,
+        what=SuiteFlags(
+            env_file=given.env_file,
+            replay=given.replay,
+            untrusted=given.untrusted,
+            allow_env=given.allow_env,
         )
     )
     check_flags(flags)
@@ -51,16 +51,16 @@ def preview(suite: Path, wanted: PreviewFlags, interrupts: Interrupts) -> int:
     prepared = prepare(
         loaded.suite,
         environ=loaded.environ,
-        max_concurrency=wanted.max_concurrency,
-        replay=wanted.replay,
+        max_concurrency=given.max_concurrency,
+        replay=given.replay,
         max_rows=0,
     )
     for warning in prepared.warnings:
         say(f"warning: {warning}")
     environment = read_environment(loaded.environ)
     is_cached = loaded.suite.evaluate_options.cache and environment.cache is not False
-    if wanted.cache is not None:
-        is_cached = wanted.cache
+    if given.cache is not None:
+        is_cached = given.cache
     caching: Caching = nullcontext
     if is_cached:
         path, ttl_s = cache_path(environment), environment.cache_ttl_s
@@ -69,7 +69,7 @@ def preview(suite: Path, wanted: PreviewFlags, interrupts: Interrupts) -> int:
     datasets = trio.run(
         _make,
         prepared,
-        wanted,
+        given,
         interrupts,
         caching,
         restrict_keyboard_interrupt_to_checkpoints=True,
@@ -78,33 +78,33 @@ def preview(suite: Path, wanted: PreviewFlags, interrupts: Interrupts) -> int:
         _show(dataset)
     if interrupts.received:
         return interrupts.code
-    troubles = [told for one in datasets if (told := trouble(one.result)) is not None]
+    troubles = [text for one in datasets if (text := trouble(one.result)) is not None]
     if troubles:
-        say(f"{', '.join(troubles)}; nothing was kept; exit {Exit.FAILED}")
+        say(f"{', '.join(troubles)}; nothing was stored; exit {Exit.FAILED}")
         return Exit.FAILED
-    say("nothing was kept: a run makes all of it")
+    say("nothing was stored; trioeval run generates all rows")
     return Exit.OK
 
 
 async def _make(
-    prepared: PreparedSuite, wanted: PreviewFlags, interrupts: Interrupts, caching: Caching
+    prepared: PreparedSuite, given: PreviewFlags, interrupts: Interrupts, caching: Caching
 ) -> Sequence[Dataset]:
     stop = trio.Event()
     with trio.CancelScope() as scope:
 
-        def heed(number: signal.Signals) -> None:
+        def on_signal(number: signal.Signals) -> None:
             if stop.is_set():
                 scope.cancel(number.name)
             else:
                 stop.set()
-                say("stopping: cells under way may finish; interrupt again to cancel them")
+                say("stopping: running cells may finish; interrupt again to cancel them")
 
-        with interrupts.told_to(heed):
+        with interrupts.told_to(on_signal):
             async with caching() as cache:
                 return await preview_suite(
                     prepared,
-                    wanted.rows,
-                    tasks=wanted.task,
+                    given.rows,
+                    tasks=given.task,
                     cache=cache,
                     stop=stop,
                     warn=_warn,
@@ -119,8 +119,8 @@ def _show(dataset: Dataset) -> None:
     show(f"task {inert(result.task, 60)}")
     rows = [(dataset.number(place), row) for place, row in enumerate(dataset.rows)]
     draw(rows_view(rows, _CELL), sys.stdout)
-    if told := dropped_view(result.failures[:_FAILURES], sum(result.dropped.values())):
-        show(f"rows that are not there:\n{told}")
+    if dropped := dropped_view(result.failures[:_FAILURES], sum(result.dropped.values())):
+        show(f"dropped rows:\n{dropped}")
 
 
 def _warn(text: str) -> None:

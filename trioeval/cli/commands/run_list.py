@@ -1,5 +1,5 @@
 # Apart from `cli.commands.runs`: loaded when it is used.
-"""`trioeval runs`: lists the runs that are kept, and takes some away."""
+"""`trioeval runs`: lists stored runs, and deletes some."""
 
 import json
 import os
@@ -28,7 +28,7 @@ def show_runs(
     """List runs, the latest first.
 
     Raises:
-        UsageError: There is no database of runs.
+        UsageError: The database of runs does not exist.
         StoreError: It cannot be read.
     """
     with open_runs(db, read_environment(os.environ)) as reader:
@@ -44,16 +44,16 @@ def show_runs(
 
 
 def delete(db: Path | None, names: Sequence[str]) -> int:
-    """Delete runs for good, with the folders of their agents and what these have left running.
+    """Delete runs permanently, with the folders of their agents and processes that these left running.
 
     Raises:
-        UsageError: One of them is not there, or is running; then none is deleted.
+        UsageError: A run does not exist or is running; then none is deleted.
         StoreError: The database cannot be written to.
     """
     with open_runs(db, read_environment(os.environ)) as reader:
         runs = [reader.run(name) for name in names]
         if running := [run.id for run in runs if run.state == "running"]:
-            raise UsageError(f"{', '.join(running)}: running, and not deleted")
+            raise UsageError(f"{', '.join(running)}: still running, so nothing was deleted")
         all_gone = True
         for run in {run.id: run for run in runs}.values():
             left = Leftovers()
@@ -63,14 +63,14 @@ def delete(db: Path | None, names: Sequence[str]) -> int:
 
 
 def prune(db: Path | None, *, older_than: str | None, keep: int | None) -> int:
-    """Delete old runs for good, as `delete` does, but none that is running.
+    """Delete old runs permanently, as `delete` does, but none that is running.
 
     Raises:
-        UsageError: Nothing says which.
+        UsageError: No flag selects runs.
         StoreError: The database cannot be written to.
     """
     if older_than is None and keep is None:
-        raise UsageError("say which runs go: --older-than AGE, --keep N, or both")
+        raise UsageError("select the runs to delete: --older-than AGE, --keep N, or both")
     age = None if older_than is None else read_age(older_than, "--older-than")
     with open_runs(db, read_environment(os.environ)) as reader:
         left = Leftovers()

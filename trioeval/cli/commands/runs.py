@@ -1,26 +1,26 @@
-"""The commands for runs that are in the store. Each is carried out by a module of its own."""
+"""The commands for stored runs. Each is implemented by its own module."""
 
 from pathlib import Path
 from typing import Annotated, Literal
 
 import attrs
 import cyclopts
-from cyclopts import Parameter
+from cyclopts import Group, Parameter
 from cyclopts.validators import Number
 
 from trioeval.cli.arguments import LATEST
 from trioeval.cli.flags import (
-    BeginFlags,
     Count,
     Database,
     EnvFiles,
-    KeepFlags,
     LimitFlags,
     OutputFlags,
     Paths,
     RunFlags,
+    StartFlags,
+    StorageFlags,
+    SuiteFlags,
     Switch,
-    WhatFlags,
 )
 from trioeval.cli.interrupts import Interrupts
 
@@ -30,11 +30,15 @@ _Outputs = Annotated[Paths, Parameter(name=["--output", "-o"])]
 _Run = Annotated[
     str,
     Parameter(
-        show_default=False, help="Its id, the beginning of it, or `latest`, which it is without."
+        show_default=False,
+        help="The id of a run, the beginning of an id, or `latest`, the default.",
     ),
 ]
 
-runs = cyclopts.App(name="runs", help="List the runs that are kept; delete some.")
+RUN_COMMANDS = Group("Run and look", sort_key=0)
+RESULT_COMMANDS = Group("Results", sort_key=1)
+
+stored_runs = cyclopts.App(name="runs", group=RUN_COMMANDS, help="List stored runs; delete some.")
 
 
 def resume(
@@ -43,24 +47,24 @@ def resume(
     *,
     env_file: EnvFiles = (),
     limits: LimitFlags = LimitFlags(),  # noqa: B008 - frozen
-    keep: KeepFlags = KeepFlags(),  # noqa: B008
+    keep: StorageFlags = StorageFlags(),  # noqa: B008
     output: OutputFlags = OutputFlags(),  # noqa: B008
     interrupts: _Injected,
 ) -> int:
-    """Go on with a run where it was left off, with the flags that it was begun with."""
+    """Continue an interrupted run with the flags that it was started with."""
     from trioeval.cli.run.command import run_command  # noqa: PLC0415 - imports wait until they are needed
 
     flags = RunFlags(
-        what=WhatFlags(env_file=env_file),
+        what=SuiteFlags(env_file=env_file),
         limits=limits,
         keep=keep,
-        begin=BeginFlags(resume=run),
+        begin=StartFlags(resume=run),
         output=output,
     )
     return run_command(None, flags, interrupts)
 
 
-@runs.default
+@stored_runs.default
 def list_runs(
     *,
     suite: Path | None = None,
@@ -72,7 +76,7 @@ def list_runs(
     json: Switch = False,
     db: Database = None,
 ) -> int:
-    """List runs, the latest first; or draw what of one of them waits for what.
+    """List stored runs, the latest first, or draw the dependencies of one run.
 
     Parameters
     ----------
@@ -81,15 +85,15 @@ def list_runs(
     state
         Only runs in this state.
     limit
-        At most so many.
+        The most runs to list.
     queue
-        Not runs, but the line in which cases of agents wait for their turn.
+        Show the queue of waiting agent cases instead of runs.
     graph
-        Draw the tasks and cases of this run, with how they stand: its id, the beginning of it, or `latest`.
+        Draw the tasks and cases of this run with their states: an id, the beginning of one, or `latest`.
     form
-        How it is drawn: for a terminal, or for a document.
+        The form of the drawing: for a terminal, or for a document.
     json
-        As JSON.
+        Print JSON.
     """
     if queue:
         from trioeval.cli.commands.run_queue import show_queue  # noqa: PLC0415 - see above
@@ -104,37 +108,37 @@ def list_runs(
     return show_runs(db, suite=suite, state=state, limit=limit, as_json=json)
 
 
-@runs.command(name="delete")
+@stored_runs.command(name="delete")
 def delete_runs(run: str, /, *more: str, db: Database = None) -> int:
-    """Delete runs for good.
+    """Delete runs permanently.
 
     Parameters
     ----------
     run
-        The id of one, the beginning of it, or `latest`.
+        The id of a run, the beginning of an id, or `latest`.
     more
-        Those of others.
+        Further runs.
     """
     from trioeval.cli.commands.run_list import delete  # noqa: PLC0415 - see above
 
     return delete(db, (run, *more))
 
 
-@runs.command(name="prune")
+@stored_runs.command(name="prune")
 def prune_runs(
     *,
     older_than: str | None = None,
     keep: Annotated[int | None, Parameter(validator=Number(gte=0))] = None,
     db: Database = None,
 ) -> int:
-    """Delete old runs for good; never one that is running.
+    """Delete old runs permanently, but none that is running.
 
     Parameters
     ----------
     older_than
-        Those that were begun longer ago than this: `12h`, `30d`, `8w`.
+        Delete runs that started longer ago than this: `12h`, `30d`, `8w`.
     keep
-        All but the latest so many.
+        Keep this many of the latest runs.
     """
     from trioeval.cli.commands.run_list import prune  # noqa: PLC0415 - see above
 
@@ -143,7 +147,7 @@ def prune_runs(
 
 def show(
     run: Annotated[str, Parameter(show_default=False)] = LATEST,
-    index: _Index | None = None,
+    index: Annotated[_Index | None, Parameter(show_default=False)] = None,
     /,
     *,
     failed: Switch = False,
@@ -152,22 +156,22 @@ def show(
     task: str | None = None,
     db: Database = None,
 ) -> int:
-    """Show the rows of a run or of a dataset, or everything that is known of one row.
+    """Show the rows of a run or dataset, or everything about one row.
 
     Parameters
     ----------
     run
-        Its id, the beginning of it, or `latest`, which it is without; or the folder of a dataset.
+        The id of a run, the beginning of an id, or `latest`, the default; or the folder of a dataset.
     index
-        A row: what was asked and answered, how it was judged, and what it waited for.
+        The number of one row: shows its status and reason, assertions, prompt, output, calls and waits.
     failed
-        Only rows that did not pass.
+        Show only rows that did not pass.
     limit
-        Rows of at most so many tests.
+        The most tests whose rows are shown.
     rows
-        The first rows of each dataset.
+        The number of first rows of each dataset.
     task
-        Only this task of the suite.
+        Show only this task of the suite.
     """
     from trioeval.cli.commands.show import show_row, show_run  # noqa: PLC0415 - see above
 
@@ -177,12 +181,12 @@ def show(
 
 
 def export(run: _Run = LATEST, /, *, output: _Outputs = (), db: Database = None) -> int:
-    """Write result files of a run that is kept.
+    """Write result files of a stored run.
 
     Parameters
     ----------
     output
-        A file, as for `run`; may be given several times.
+        A result file, in the formats of `run`. Repeatable.
     """
     from trioeval.cli.commands.exchange import export_run  # noqa: PLC0415 - see above
 
@@ -190,14 +194,14 @@ def export(run: _Run = LATEST, /, *, output: _Outputs = (), db: Database = None)
 
 
 def import_files(file: Path, /, *more: Path, db: Database = None) -> int:
-    """Keep the results of a file, of promptfoo or of trioeval, as a run.
+    """Store the results of a file, written by promptfoo or trioeval, as a run.
 
     Parameters
     ----------
     file
         A result file: .json or .jsonl.
     more
-        Others.
+        Further result files.
     """
     from trioeval.cli.commands.exchange import import_results  # noqa: PLC0415 - see above
 
@@ -207,25 +211,28 @@ def import_files(file: Path, /, *more: Path, db: Database = None) -> int:
 @Parameter(name="*")
 @attrs.frozen(kw_only=True)
 class CompareFlags:
-    """What is asked of a comparison."""
+    """The flags of `trioeval compare`."""
 
     by: Literal["row", "test"] = "row"
-    """What makes two rows the same: provider, prompt and test, or the test alone, to compare models."""
+    """Match rows by provider, prompt and test, or by the test alone, to compare models."""
     changed: Switch = False
-    """Show every row that is not as it was, not only the first ones."""
+    """Show every changed row, not only the first ones."""
     fail_if: Literal["worse", "different"] | None = None
-    """Exit with 100 if the later run is worse, or better or worse, beyond chance."""
+    """Exit with 100 if the later run is significantly worse, or significantly different."""
     confidence: Annotated[float, Parameter(validator=Number(gt=0, lt=1))] = 0.95
-    """Of intervals and of that decision."""
+    """The confidence level of intervals and of --fail-if."""
     cluster: str | None = None
-    """A key of the tests' metadata, or a variable: rows that have the same value are no independent
-    observations; repeats of a test never are."""
-    bootstrap: Annotated[int | None, Parameter(validator=Number(gte=100, lte=100_000))] = None
-    """Draw the intervals of scores and metrics, so many times, in place of Student's."""
+    """A metadata key or variable of the tests. Rows with the same value are not independent observations;
+    neither are repeats of a test."""
+    bootstrap: Annotated[
+        int | None,
+        Parameter(validator=Number(gte=100, lte=100_000), show_default="off"),
+    ] = None
+    """Compute intervals of scores and metrics from this many resamples instead of Student's t."""
     output: _Outputs = ()
-    """Write the later run as a report with the earlier one beside it: .html; may be given several times."""
+    """Write a report (.html) of the later run beside the earlier one. Repeatable."""
     json: Switch = False
-    """As JSON."""
+    """Print JSON."""
 
 
 def compare(
@@ -241,9 +248,9 @@ def compare(
     Parameters
     ----------
     before
-        The earlier one: its id, the beginning of it, `latest`, or `latest~1` for the one before that.
+        The earlier run: its id, the beginning of an id, `latest`, or `latest~1` for the run before that.
     after
-        The later one.
+        The later run.
     """
     from trioeval.cli.commands.compare import compare_runs  # noqa: PLC0415 - see above
 
@@ -253,17 +260,19 @@ def compare(
 @Parameter(name="*")
 @attrs.frozen(kw_only=True)
 class ViewFlags:
-    """Where pages are served, and to whom."""
+    """The flags of `trioeval view`."""
 
     host: str = "127.0.0.1"
-    """The address to listen on; one that other machines reach needs a token."""
+    """The address to listen on; an address that other machines can reach needs a token."""
     port: Annotated[int, Parameter(validator=Number(gte=0, lte=65535))] = 8642
     """The port; 0 takes a free one and prints it."""
-    token: str | None = attrs.field(default=None, repr=False)
-    """What a browser has to show; TRIOEVAL_VIEW_TOKEN if not given. Without both, a random one is made and
-    printed where it is needed."""
+    token: Annotated[str | None, Parameter(show_default="TRIOEVAL_VIEW_TOKEN")] = attrs.field(
+        default=None, repr=False
+    )
+    """The token that browsers must send. Without it and TRIOEVAL_VIEW_TOKEN, a random token is created and
+    printed if one is needed."""
     open_browser: Annotated[bool, Parameter(name="--open")] = False
-    """Open the page in the browser of this machine."""
+    """Open the page in a browser on this machine."""
 
 
 def view(
@@ -272,18 +281,23 @@ def view(
     db: Database = None,
     interrupts: _Injected,
 ) -> int:
-    """Serve a page that shows runs while they go on, and steers them, until interrupted."""
+    """Serve a page that shows and controls runs in progress, until interrupted."""
     from trioeval.cli.commands.view import view_runs  # noqa: PLC0415 - see above
 
     return view_runs(db, terms, interrupts)
 
 
-def add_to(app: cyclopts.App) -> None:
-    """Make them commands."""
-    app.command(resume, name="resume")
-    app.command(runs)
-    app.command(show, name="show")
-    app.command(export, name="export")
-    app.command(import_files, name="import")
-    app.command(compare, name="compare")
-    app.command(view, name="view")
+def add_to(app: cyclopts.App, *, epilogue: str) -> None:
+    """Add these commands to the program.
+
+    Args:
+        app: The program.
+        epilogue: The last line of the help of `resume`.
+    """
+    app.command(resume, name="resume", group=RUN_COMMANDS, help_epilogue=epilogue)
+    app.command(show, name="show", group=RUN_COMMANDS)
+    app.command(stored_runs)
+    app.command(view, name="view", group=RUN_COMMANDS)
+    app.command(compare, name="compare", group=RESULT_COMMANDS)
+    app.command(export, name="export", group=RESULT_COMMANDS)
+    app.command(import_files, name="import", group=RESULT_COMMANDS)

@@ -1,5 +1,5 @@
 # Apart from `cli.commands.runs`: loaded when it is used.
-"""`trioeval show`: the rows of a stored run, or all that is known of one of them."""
+"""`trioeval show`: the rows of a stored run or dataset, or everything about one row."""
 
 import itertools
 import os
@@ -12,7 +12,7 @@ from typing import Any
 from trioeval.cli.commands.agent_folders import case_folders
 from trioeval.cli.environment import agents_folder, read_environment
 from trioeval.cli.run.results import ended_lines
-from trioeval.cli.run.storage import Keeping
+from trioeval.cli.run.storage import RunStorage
 from trioeval.cli.stored_results import add_never_began, dataset_of, open_runs
 from trioeval.cli.terminal import Exit, draw, show
 from trioeval.columns.files import DatasetRows
@@ -30,24 +30,25 @@ from trioeval.report.columns import (
     rows_view,
     shown_path,
 )
+from trioeval.report.counts import RowNumbers, counted
 from trioeval.report.question_eval import Ended, run_sentence, sentence
 from trioeval.report.row_view import calls_view
 from trioeval.report.run_list import run_line
-from trioeval.report.summary import Took, failures_view, took_lines, unfinished_line
-from trioeval.report.tables import Failures, FirstRows, columns_table, rows_table
+from trioeval.report.summary import Took, failures_view, not_graded_line, not_run_line, took_lines
+from trioeval.report.tables import UNFINISHED, Failures, FirstRows, columns_table, rows_table
 from trioeval.run import Status
 from trioeval.store import DatasetFacts, NeverBegan, Reader, RunFacts
 
-# `trioeval show` of datasets: first rows, what is in the columns, and what is not there.
+# Datasets: first rows, profiles of columns, and dropped rows.
 
 
-_SHOWN_DATASETS_CELL = 200  # characters of a value among others
-_SHOWN_DATASETS_FAILURES = 10  # dropped rows that are told of
-_LOOKED_AT = 10_000  # rows whose values are counted where nobody has done so
+_SHOWN_DATASETS_CELL = 200  # characters of a value in a table
+_SHOWN_DATASETS_FAILURES = 10  # dropped rows that are shown
+_LOOKED_AT = 10_000  # rows whose values are counted if no profile is stored
 
 
 def names_folder(run: str) -> bool:
-    """Whether what was named is the folder of a dataset, and no run.
+    """Return whether a name is the folder of a dataset and not a run.
 
     Example:
         >>> names_folder("latest"), names_folder("datasets/problems"), names_folder("eval-2026")
@@ -60,16 +61,16 @@ def names_folder(run: str) -> bool:
 
 
 def show_folder(folder: Path, rows: int, index: int | None) -> int:
-    """Show a dataset by its files alone, also while it is built.
+    """Show a dataset from its files alone, also while it is built.
 
     Args:
-        folder: Its folder.
-        rows: First rows that are shown.
-        index: The number of the row that is shown alone; None for the whole.
+        folder: The folder of the dataset.
+        rows: The number of first rows to show.
+        index: The number of the only row to show; None for the whole dataset.
 
     Raises:
-        DatasetError: There is none, or it is damaged.
-        UsageError: It has no such row.
+        DatasetError: The folder is not a dataset, or is damaged.
+        UsageError: The row does not exist.
     """
     found = DatasetRows(folder)
     if index is not None:
@@ -80,7 +81,7 @@ def show_folder(folder: Path, rows: int, index: int | None) -> int:
     if found:
         draw(Profile(_profiles(found)), sys.stdout)
     if len(found) > _LOOKED_AT:
-        show(f"columns are told of the first {_LOOKED_AT} rows")
+        show(f"the columns are those of the first {_LOOKED_AT} rows")
     return Exit.OK
 
 
@@ -88,7 +89,7 @@ def show_dataset(reader: Reader, facts: RunFacts, head: Head, rows: int) -> None
     """Show the dataset of a task of a run.
 
     Raises:
-        StoreError: What is stored of it is damaged.
+        StoreError: Its stored data are damaged.
     """
     stored = reader.datasets(facts).get(head.task)
     result = None if stored is None else dataset_of(reader, facts, stored)
@@ -108,16 +109,16 @@ def show_dataset(reader: Reader, facts: RunFacts, head: Head, rows: int) -> None
     if columns:
         draw(Profile(columns), sys.stdout)
     gone = reader.dropped_rows(facts, head.task, limit=_SHOWN_DATASETS_FAILURES)
-    if told := dropped_view(gone, 0 if stored is None else stored.dropped):
-        show(f"rows that are not there:\n{told}")
+    if dropped := dropped_view(gone, 0 if stored is None else stored.dropped):
+        show(f"dropped rows:\n{dropped}")
 
 
 def show_dataset_row(reader: Reader, facts: RunFacts, head: Head, number: int) -> None:
-    """Show all that is known of one row of the dataset of a task.
+    """Show everything about one row of the dataset of a task.
 
     Raises:
-        UsageError: Nothing is known of such a row.
-        StoreError: What is stored of it is damaged.
+        UsageError: The row does not exist.
+        StoreError: Its stored data are damaged.
         DatasetError: Its file is damaged.
     """
     found, why = _files(head, reader.datasets(facts).get(head.task))
@@ -125,7 +126,7 @@ def show_dataset_row(reader: Reader, facts: RunFacts, head: Head, number: int) -
     calls = reader.calls(facts, head.task, number)
     gone = [*map(failure_line, reader.dropped_rows(facts, head.task, row=number))]
     if place is None and not gone and not calls:
-        reason = "it is not written" if found is not None else why
+        reason = "it is not written yet" if found is not None else why
         raise UsageError(f"{facts.id} has no row {number} of task {head.task}: {reason}")
     show(f"task {inert(head.task, 60)}, {gone[0] if gone else f'row {number}'}")
     if found is not None and place is not None:
@@ -135,9 +136,9 @@ def show_dataset_row(reader: Reader, facts: RunFacts, head: Head, number: int) -
 
 
 def _files(head: Head, stored: DatasetFacts | None) -> tuple[DatasetRows | None, str]:
-    """The files of the dataset of a task; None where they are not those of the run any more, and why."""
+    """Return the files of a task's dataset, or None and the reason if they are not those of the run."""
     if head.dataset_folder is None:
-        return None, "there are no files"
+        return None, "it has no files"
     folder = Path(head.dataset_folder)
     shown = shown_path(folder, Path.cwd())
     try:
@@ -145,13 +146,13 @@ def _files(head: Head, stored: DatasetFacts | None) -> tuple[DatasetRows | None,
     except DatasetError as error:
         return None, str(error)
     if stored is not None and stored.fingerprint and stored.fingerprint != found.header.fingerprint:
-        return None, f"{shown} holds another dataset by now"
+        return None, f"{shown} holds another dataset now"
     return found, ""
 
 
 def _unfinished(stored: DatasetFacts | None) -> str:
     if stored is None:
-        return "it was not begun"
+        return "not started"
     return (
         f"unfinished: {stored.written} of {stored.requested} rows written, {stored.dropped} dropped"
     )
@@ -159,9 +160,9 @@ def _unfinished(stored: DatasetFacts | None) -> str:
 
 def _folder_line(found: DatasetRows) -> str:
     wanted = found.header.grouping.rows
-    is_over = found.result is not None or len(found) + sum(found.dropped.values()) == wanted
+    has_ended = found.result is not None or len(found) + sum(found.dropped.values()) == wanted
     line = (
-        f"{shown_path(found.path, Path.cwd())}: {'' if is_over else 'unfinished: '}"
+        f"{shown_path(found.path, Path.cwd())}: {'' if has_ended else 'unfinished: '}"
         f"{len(found)} of {wanted} rows in {len(found.files)} {found.format} files"
     )
     dropped = ", ".join(f"{cause.replace('_', ' ')} {n}" for cause, n in found.dropped.items())
@@ -179,7 +180,7 @@ def _show_row(found: DatasetRows, number: int) -> None:
     place = found.place(number)
     if place is None:
         raise UsageError(
-            f"{found.path} has no row {number}; {len(found)} of {found.header.grouping.rows} are there"
+            f"{found.path}: no row {number}; {len(found)} of {found.header.grouping.rows} rows exist"
         )
     show(f"row {number}")
     draw(row_values(found[place]), sys.stdout)
@@ -190,7 +191,7 @@ def _first(found: DatasetRows, most: int) -> Iterator[tuple[int, Mapping[str, An
 
 
 def _profiles(found: DatasetRows) -> Sequence[ColumnProfile]:
-    """What is in the columns, counted now. Which cells were skipped is not known."""
+    """Return profiles of the columns, computed now. Skipped cells are not known."""
     profilers = [Profiler(name, "") for name in found.columns]
     for row in itertools.islice(found, _LOOKED_AT):
         for profiler in profilers:
@@ -198,21 +199,21 @@ def _profiles(found: DatasetRows) -> Sequence[ColumnProfile]:
     return [profiler.profile() for profiler in profilers]
 
 
-_CELL = 40  # characters of an answer in the table
-_RANGES = 5  # of rows that never began
-_REASON = 200  # characters of why they did not
-_FAILURES = 10  # rows that did not pass, of which the reasons are shown
+_CELL = 40  # characters of an output in the table
+_RANGES = 5  # ranges of rows that were not run
+_REASON = 200  # characters of the reason
+_FAILURES = 10  # rows that did not pass and are shown with reasons
 
 
 def show_run(
     db: Path | None, run: str, *, failed: bool, limit: int, rows: int, task: str | None
 ) -> int:
-    """Show the first rows of a run and its totals, and its datasets.
+    """Show the first rows of a run, its totals and its datasets.
 
     Raises:
-        UsageError: There is no such run, or no such task.
+        UsageError: The run or task does not exist.
         StoreError: The database cannot be read.
-        DatasetError: The folder holds no dataset, or its files are damaged.
+        DatasetError: The folder is not a dataset, or its files are damaged.
     """
     if names_folder(run):
         return show_folder(Path(run), rows, None)
@@ -220,39 +221,37 @@ def show_run(
         facts = reader.run(run)
         show(run_line(facts))
         shown: list[Ended] = []
-        missing = 0
+        not_run: list[str] = []
         for head in map(Head.read, reader.heads(facts)):
             if task is not None and head.task != _task(facts, task):
                 continue
             if head.dataset_folder is not None:
                 show_dataset(reader, facts, head, rows)
             else:
-                shown.append(_show_task(reader, facts, head, limit, failed=failed, db=db))
-                missing += _missing(facts, *shown[-1])
-        if (told := run_sentence(shown)) is not None:
-            show(told)
+                ended, left = _show_task(reader, facts, head, limit, failed=failed, db=db)
+                shown.append(ended)
+                not_run += [] if left is None else [left]
+        if (line := run_sentence(shown)) is not None:
+            show(line)
         totals = [one for _, one in shown]
         took = Took.of(facts.duration_ms / 1000, totals, reader.activity(facts), OWN_LANES)
         for line in took_lines(took) if task is None else ():
             show(line)
-        if (left := unfinished_line(totals, missing)) is not None:
-            show(left)
+        for line in filter(None, (not_graded_line(totals), *not_run)):
+            show(line)
     return Exit.OK
-
-
-def _missing(facts: RunFacts, head: Head, totals: Totals) -> int:
-    """Rows of a task that were never written down."""
-    size = facts.sizes[facts.tasks.index(head.task)]
-    return max(0, (size or 0) - totals.rows)
 
 
 def _show_task(
     reader: Reader, facts: RunFacts, head: Head, limit: int, *, failed: bool, db: Path | None
-) -> Ended:
+) -> tuple[Ended, str | None]:
+    """Show a task, and return how it ended and the line about its rows that were not run."""
     rows, totals = FirstRows(_CELL, limit), Totals.of(head.columns, cluster=head.cluster)
     failures = Failures(_FAILURES)
+    recorded = RowNumbers()
     for index, found in reader.numbered(facts, head.task):
-        record = RowRecord.of(found)
+        record = RowRecord.of(found, index=index)
+        recorded.add(index)
         totals.add(record)
         failures.add(index, record)
         if not failed or record.status is not Status.PASS:
@@ -261,38 +260,50 @@ def _show_task(
     add_never_began(totals, never_began)
     if head.task is not None:
         show(f"task {inert(head.task, 60)}")
-    if rows.names:
-        draw(rows_table(head.columns, rows), sys.stdout)
-        if rows.hidden:
-            show(f"… and {rows.hidden} more rows; --limit N shows more of them")
-    elif failed:
-        show("every row passed" if totals.rows else "no rows")
+    _show_first(head, rows, totals, failed=failed)
     for line in _range_lines(never_began):
         show(line)
-    command = partial(Keeping(database=reader.path, named=db is not None).show, facts.id, head.task)
+    storage = RunStorage(database=reader.path, named=db is not None)
+    command = partial(storage.show, facts.id, head.task)
     if (view := failures_view(head.columns, failures, command)) is not None:
         draw(view, sys.stdout)
     draw(columns_table(head.columns, totals), sys.stdout)
-    if (told := sentence(head, totals)) is not None:
-        show(told)
-    return head, totals
+    if (summary := sentence(head, totals)) is not None:
+        show(summary)
+    blocked = [one.rows for one in never_began if one.outcome not in UNFINISHED]
+    for unrecorded in recorded.gaps(facts.sizes[facts.tasks.index(head.task)] or 0, blocked):
+        failures.not_run.add_range(unrecorded)
+    resume = None if facts.state == "running" else storage.resume(facts.id)
+    return (head, totals), not_run_line(failures.not_run, head.task, resume)
+
+
+def _show_first(head: Head, rows: FirstRows, totals: Totals, *, failed: bool) -> None:
+    if rows.names:
+        draw(rows_table(head.columns, rows), sys.stdout)
+        if rows.hidden:
+            more = counted(rows.hidden, "more row", "more rows")
+            show(f"… and {more}; --limit N shows more of them")
+    elif failed:
+        passed = totals.rows and totals.count(Status.PASS) == totals.rows
+        show("every row passed" if passed else "no rows")
 
 
 def _range_lines(never_began: Sequence[NeverBegan]) -> Iterator[str]:
-    """Which rows never began and have no records, and why."""
+    """Yield the ranges of rows that were not run and have no records, with reasons."""
+    never_began = [one for one in never_began if one.outcome not in UNFINISHED]
     for one in never_began[:_RANGES]:
         why = inert(one.error or one.outcome, _REASON)
         yield f"rows {one.rows.start} to {one.rows.stop - 1}: {why}"
     if len(never_began) > _RANGES:
         more = sum(len(one.rows) for one in never_began[_RANGES:])
-        yield f"and {more} more rows that never began"
+        yield f"and {counted(more, 'more row', 'more rows')} that were not run"
 
 
 def show_row(db: Path | None, run: str, index: int, *, task: str | None) -> int:
-    """Show all that is known of one row.
+    """Show everything about one row.
 
     Raises:
-        UsageError: There is no such run, task or row.
+        UsageError: The run, task or row does not exist.
         StoreError: The database cannot be read.
     """
     from trioeval.report.row_view import row_view  # noqa: PLC0415
@@ -311,38 +322,38 @@ def show_row(db: Path | None, run: str, index: int, *, task: str | None) -> int:
             for one in reader.never_began(facts, named):
                 if index in one.rows:
                     why = inert(one.error or one.outcome, _REASON)
-                    show(f"row {index} of {facts.id} never began: {why}")
+                    show(f"row {index} of {facts.id} was not run: {why}")
                     return Exit.OK
             of = "" if named is None else f" of task {named}"
-            there = sum(1 for _ in reader.outcomes(facts, named))
+            stored = sum(1 for _ in reader.outcomes(facts, named))
             size = facts.sizes[facts.tasks.index(named)] or "its"
             raise UsageError(
-                f"{facts.id} has no row {index}{of}; {there} of {size} rows are written down"
+                f"{facts.id} has no row {index}{of}; {stored} of {size} rows are stored, numbered from 0"
                 + _begun(agents_folder(reader.path, facts.id), head, index)
             )
         calls = reader.calls(facts, named, index)
-    draw(row_view(RowRecord.of(record), calls, Path.cwd()), sys.stdout)
+    draw(row_view(RowRecord.of(record, index=index), calls, Path.cwd()), sys.stdout)
     return Exit.OK
 
 
 def _begun(run: Path, head: Head, index: int) -> str:
-    """Where a case is worked on that has no row yet."""
+    """Return where the agent of a case works that has no row yet."""
     folders = case_folders(run, head, index)
     if not folders:
         return ""
-    # Whose case it is, only the suite knows if there are several columns.
+    # With several columns only the suite knows which one a folder belongs to.
     where = ", or ".join(inert(folder) for folder in folders)
-    return f"; its agent has begun: workspace and logs are in {where}"
+    return f"; its agent is running: workspace and logs are in {where}"
 
 
 def _task(facts: RunFacts, name: str | None) -> str | None:
-    """The task that is meant; the only one if none is named."""
+    """Return the named task, or the only one if none is named."""
     if name is None and len(facts.tasks) == 1:
         return facts.tasks[0]
     known = ", ".join(task for task in facts.tasks if task is not None)
     if name is None:
-        raise UsageError(f"{facts.id} has several tasks: name one with --task: {known}")
+        raise UsageError(f"{facts.id} has several tasks; name one with --task: {known}")
     if name not in facts.tasks:
-        there = f"its tasks are {known}" if known else "it has no tasks"
-        raise UsageError(f"--task {name}: {facts.id} has no such task; {there}")
+        hint = f"its tasks are {known}" if known else "it has no named tasks; leave --task out"
+        raise UsageError(f"--task {name}: {facts.id} has no such task; {hint}")
     return name

@@ -1,5 +1,5 @@
 # Apart from `cli.commands.runs`: loaded when it is used.
-"""`trioeval view`: pages that show runs while they go on."""
+"""`trioeval view`: pages that show and control runs in progress."""
 
 import os
 import re
@@ -19,23 +19,23 @@ import trio
 from trioeval.cli.commands.runs import ViewFlags
 from trioeval.cli.environment import database_path, read_environment
 from trioeval.cli.interrupts import Interrupts
-from trioeval.cli.run.storage import Keeping
+from trioeval.cli.run.storage import RunStorage
 from trioeval.cli.stored_results import open_runs
 from trioeval.cli.terminal import Exit, say, show
 from trioeval.errors import UsageError
 from trioeval.serving.door import OwnNames, is_loopback
 
-_VARIABLE = "TRIOEVAL_VIEW_TOKEN"  # a flag can be seen by others on the machine
-_STOP_GRACE = 0.5  # seconds that answers under way may take after the stop
+_VARIABLE = "TRIOEVAL_VIEW_TOKEN"  # other users of the machine can see flags
+_STOP_GRACE = 0.5  # seconds for responses in progress after the stop
 _TOKEN = re.compile(r"[A-Za-z0-9._~-]{8,200}")
 
 
 def view_runs(db: Path | None, terms: ViewFlags, interrupts: Interrupts) -> int:
-    """Serve until interrupted; the exit code.
+    """Serve until interrupted, and return the exit code.
 
     Raises:
-        UsageError: The database that is named is not there, the extra `view` is not installed, or the address
-            cannot be had.
+        UsageError: The database that is named does not exist, the extra `view` is not installed, or the
+            address cannot be bound.
         StoreError: The database cannot be read.
     """
     try:
@@ -57,18 +57,20 @@ def view_runs(db: Path | None, terms: ViewFlags, interrupts: Interrupts) -> int:
         with open_runs(db, environment) as reader:
             reader.runs(limit=1)
     interrupts.begin_run()
-    resume = Keeping(database=path, named=db is not None).resume
+    resume = RunStorage(database=path, named=db is not None).resume
     failure = trio.run(_serve, path, attrs.evolve(terms, token=token), interrupts, resume)
     if failure is not None:
         reason = failure.strerror or failure
-        raise UsageError(f"cannot listen on {terms.host}:{terms.port}: {reason}")
+        raise UsageError(
+            f"cannot listen on {terms.host}:{terms.port}: {reason}; name another --host or --port"
+        )
     return Exit.OK
 
 
 async def _serve(
     path: Path, terms: ViewFlags, interrupts: Interrupts, resume: Callable[[str], str]
 ) -> OSError | None:
-    """Returns why it could not listen; None once it has served."""
+    """Serve, and return the error if listening failed."""
     from trioeval.serving.listening import open_listeners, serve_app  # noqa: PLC0415 - takes a while
     from trioeval.web.app import View  # noqa: PLC0415 - an extra
     from trioeval.web.pages import StoreReading  # noqa: PLC0415
@@ -88,11 +90,11 @@ async def _serve(
         make_id=partial(secrets.token_urlsafe, 18),
     )
 
-    def heed(_number: signal.Signals) -> None:
+    def on_signal(_number: signal.Signals) -> None:
         stop.set()
 
     page = "/" if terms.token is None else f"/?token={terms.token}"
-    with interrupts.told_to(heed):
+    with interrupts.told_to(on_signal):
         async with trio.open_nursery() as followers:
             store = StoreReading(path)
             watches = Watches(store, followers)

@@ -1,4 +1,4 @@
-"""The picture of a run that is drawn on a terminal: lines of styled text that fit into its room. Pure."""
+"""The picture of a run on a terminal: lines of styled text that fit its room. Pure."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeAlias
@@ -9,19 +9,20 @@ from rich.cells import cell_len, set_cell_size
 from trioeval.inert import inert
 from trioeval.kernel import Why
 from trioeval.report.activity import WAIT_WORDS, lane_names
+from trioeval.report.counts import counted, money
 from trioeval.report.run_state import LaneState, RunState
 from trioeval.report.text import cut_middle
 from trioeval.report.totals import percent
 
-# How progress is put into words: numbers, times, and what a lane waits for. Pure.
+# The words of progress: numbers, times, and reasons of waits. Pure.
 
 
-_REASON = 60  # characters of why a lane is closed
-_SOON = 0.95  # seconds of a wait whose end is not worth telling
+_REASON = 60  # characters of the reason why a lane is closed
+_SOON = 0.95  # seconds of the shortest wait whose end is shown
 
 
 def compact(number: float) -> str:
-    """A number that is not negative, in at most four characters as long as it is below 10¹⁵.
+    """Return a non-negative number in at most four characters, below 10¹⁵.
 
     Example:
         >>> [compact(number) for number in (0, 7.5, 999, 1234, 99_950, 2_500_000)]
@@ -37,7 +38,7 @@ def compact(number: float) -> str:
 
 
 def clock(seconds: float) -> str:
-    """Seconds as minutes and seconds, with hours where there are any.
+    """Return seconds as minutes and seconds, with hours if needed.
 
     Example:
         >>> clock(75.6), clock(3600)
@@ -49,29 +50,29 @@ def clock(seconds: float) -> str:
 
 
 def pass_rate(state: RunState) -> str | None:
-    """How many of the rows that are counted passed, as `98.0 %`; None of none."""
-    counted = state.passed + state.failed + state.errors
-    return f"{percent(state.passed, counted)} %" if counted else None
+    """The share of the graded rows that passed, as `98.0 %`; None of no rows."""
+    rated = state.passed + state.failed + state.errors
+    return f"{percent(state.passed, rated)} % of {rated}" if rated else None
 
 
 def in_flight(lane: LaneState) -> str:
-    """Calls in flight, and how many there may be: as `4/8`, or `2/3 of 8` while they may be fewer."""
-    of = "" if lane.limit == lane.width else f" of {lane.width}"
+    """Return the calls in flight and the limit, as `4/8`, or as `2/3 of 8` below the max concurrency."""
+    of = "" if lane.limit == lane.max_concurrency else f" of {lane.max_concurrency}"
     return f"{lane.in_flight}/{lane.limit}{of}"
 
 
 def rate(used: int, allowed: float | None) -> str:
-    """What was used in the last minute, and what is allowed in one."""
+    """Return the use of the last minute, and the limit of a minute."""
     return compact(used) if allowed is None else f"{compact(used)}/{compact(allowed)}"
 
 
 def left(lane: LaneState) -> str:
-    """How long the rest of its rows takes, as `1:15`; empty if it has none, or nobody knows."""
+    """Return the time that the rest of its rows takes, as `1:15`; empty without rows, or if it is unknown."""
     return clock(lane.eta_s) if lane.eta_s is not None and lane.done < lane.rows else ""
 
 
 def wait_words(lane: LaneState) -> str:
-    """What a lane waits for and for how long, or why it is closed; empty if it does not wait. It is inert."""
+    """Return the reason and the time of a lane's wait, or why it is closed; empty without a wait. Inert."""
     if lane.mood == "closed":
         return f"closed: {inert(lane.reason, _REASON)}"
     if lane.mood == "paused":
@@ -85,13 +86,14 @@ def wait_words(lane: LaneState) -> str:
 
 
 def by_business(lane: LaneState) -> tuple[int, int, int]:
-    """What sorts lanes, the least busy first."""
+    """Return the sort key of lanes; the least busy lane is first."""
     return lane.in_flight, lane.queued, lane.calls
 
 
 def named(lanes: Sequence[LaneState]) -> Sequence[LaneState]:
-    """The lanes with the names that people call them by."""
-    names = lane_names(lane.name for lane in lanes)
+    """The lanes with short names: the labels of their providers, or unique parts of their keys."""
+    labels = {lane.name: lane.label for lane in lanes if lane.label is not None}
+    names = lane_names((lane.name for lane in lanes), labels)
     return [attrs.evolve(lane, name=names[lane.name]) for lane in lanes]
 
 
@@ -99,37 +101,37 @@ Piece: TypeAlias = tuple[str, str]
 """A text, and the name of a rich style; empty for none."""
 Line: TypeAlias = list[Piece]
 
-_NAME = 60  # characters of a lane's name that can ever be seen
-_BAR = (6, 30)  # least and most cells of the bar
+_NAME = 60  # characters of the longest name of a lane
+_BAR = (6, 30)  # the least and the most cells of the bar
 _GAP = "  "
 
 
 @attrs.frozen(kw_only=True)
 class Room:
-    """How much can be seen at once, and of what."""
+    """The room for a picture."""
 
     width: int
     """Cells of a line, ≥ 1."""
     height: int
     """Lines, ≥ 1."""
     bar: tuple[str, str] = ("━", "─")
-    """What stands for a part that is done, and one that is not."""
+    """The characters of the done part of a bar, and of the rest."""
 
 
 def picture(state: RunState, more: Iterable[str], room: Room) -> list[Line]:
-    """How a run stands, in no more room than there is.
+    """Return the state of a run in the given room.
 
     Args:
-        state: The run.
+        state: The state.
         more: Further lines, those of questions, datasets and agents, which are inert.
-        room: How much there is.
+        room: The room.
     """
     head = [_head(state, room), _counts(state, room.width)]
     others: list[Line] = [[(_cut(line, room.width), "")] for line in more]
     top = [line for line in head if line]
     height = max(
         room.height - len(top) - len(others), 2
-    )  # heading, and a lane or how many they are
+    )  # the heading, and a lane or the number of lanes
     return [*top, *_lanes(named(state.lanes), room.width, height), *others][: room.height]
 
 
@@ -155,19 +157,20 @@ def _counts(state: RunState, width: int) -> Line:
         facts = [(f"{passed} pass", "bold")]
         facts += [(f"{state.passed} passed", "green")]
         facts += [(f"{state.failed} failed", "red" if state.failed else "dim")]
-        facts += [(f"{state.errors} errors", "bold yellow" if state.errors else "dim")]
-        facts += [(f"{state.not_run} not run", "dim")] if state.not_run else []
+        facts += [(counted(state.errors, "error"), "bold yellow" if state.errors else "dim")]
+    facts += [(f"{state.not_graded} not graded", "cyan")] if state.not_graded else []
+    facts += [(f"{state.not_run} not run", "dim")] if state.not_run else []
     if state.kept:
-        facts += [(f"{state.kept} there already", "")]
+        facts += [(f"{state.kept} kept", "")]
     if state.tokens:
         facts += [(f"{compact(state.tokens)} tokens", "")]
     if state.cost:
-        facts += [(f"{state.cost:.4f} US dollars", "")]
+        facts += [(money(state.cost), "")]
     return _fitting(facts, width)
 
 
 def _fitting(facts: Iterable[Piece], width: int) -> Line:
-    """As many of the facts as there is room for, the first ones before others."""
+    """Return as many facts as fit, the first ones first."""
     line: Line = []
     for text, style in facts:
         gap = _GAP if line else ""
@@ -185,7 +188,7 @@ class _Column:
     heading: str
     cell: Callable[[LaneState], str]
     least: int
-    """Cells below which it is of no use."""
+    """The least useful width, in cells."""
     is_number: bool = True
 
 
@@ -197,19 +200,19 @@ _QUEUED = _Column("queued", lambda lane: str(lane.queued), 6)
 _RPM = _Column("rpm", lambda lane: rate(lane.used_rpm, lane.rpm), 3)
 _TPM = _Column("tpm", lambda lane: rate(lane.used_tpm, lane.tpm), 3)
 _TOKENS = _Column("tokens", lambda lane: compact(lane.tokens), 6)
-_COST = _Column("US$", lambda lane: f"{lane.cost:.4f}", 3)
+_COST = _Column("cost", lambda lane: money(lane.cost), 3)
 _ROWS = _Column("rows", lambda lane: f"{lane.done}/{lane.rows}" if lane.rows else "", 3)
 _LEFT = _Column("left", left, 4)
 _WAITING = _Column("waiting", wait_words, 10, is_number=False)
 _ALL = (_NAMES, _IN_FLIGHT, _QUEUED, _RPM, _TPM, _TOKENS, _COST, _ROWS, _LEFT, _WAITING)
 _GO_FIRST = (_COST, _TOKENS, _TPM, _RPM, _QUEUED, _ROWS, _LEFT, _WAITING, _IN_FLIGHT)
-"""Which of them a narrow terminal does without, the first one before others."""
+"""The columns that a narrow terminal leaves out, the first one first."""
 _SHRINK = (_WAITING, _NAMES)
-"""Those that are cut before another one goes, as far as they are of use."""
+"""The columns that are cut before others are left out."""
 
 
 def _lanes(lanes: Sequence[LaneState], width: int, height: int) -> Iterator[Line]:
-    """A heading and the lanes; where there is no room for all, the busiest, and how many more there are."""
+    """Yield a heading and the lanes; without room for all, the busiest, and the number of the others."""
     if not lanes or height < 1:
         return
     shown = lanes
@@ -220,18 +223,18 @@ def _lanes(lanes: Sequence[LaneState], width: int, height: int) -> Iterator[Line
         yield from _table(shown, _columns(shown), width)
     if hidden := len(lanes) - len(shown):
         flying = sum(lane.in_flight for lane in lanes) - sum(lane.in_flight for lane in shown)
-        told = f"{hidden} more lanes" if shown else f"{hidden} lanes"
+        told = counted(hidden, "more lane" if shown else "lane")
         yield [(_cut(f"{told}, {flying} in flight", width), "dim")]
 
 
 def _columns(lanes: Sequence[LaneState]) -> list[_Column]:
-    """Those that have something to say."""
+    """Return the columns with any content."""
     told = {
         _RPM: any(lane.rpm is not None for lane in lanes),
         _TPM: any(lane.tpm is not None for lane in lanes),
         _TOKENS: any(lane.tokens for lane in lanes),
         _COST: any(lane.cost for lane in lanes),
-        # Of one lane all is told of them by the line above.
+        # The line above has these facts of a single lane.
         _ROWS: len(lanes) > 1 and any(lane.rows for lane in lanes),
         _LEFT: len(lanes) > 1 and any(map(left, lanes)),
     }
@@ -263,7 +266,7 @@ def _field(text: str, width: int, column: _Column, last: _Column) -> str:
 
 
 def _fit(wanted: dict[_Column, int], width: int) -> dict[_Column, int]:
-    """Cells of each column that stays, in no more than `width` of them."""
+    """Return the widths of the columns that fit `width` cells."""
     kept = dict(wanted)
     for going in _GO_FIRST:
         if sum(_least(column, cells) for column, cells in kept.items()) + _gaps(kept) <= width:
@@ -274,7 +277,7 @@ def _fit(wanted: dict[_Column, int], width: int) -> dict[_Column, int]:
         if column in kept and excess > 0:
             kept[column] = max(_least(column, kept[column]), kept[column] - excess)
     excess = sum(kept.values()) + _gaps(kept) - width
-    if excess > 0:  # there is nothing left but the names
+    if excess > 0:  # only names are left
         kept[_NAMES] = max(1, kept[_NAMES] - excess)
     return kept
 
@@ -292,5 +295,5 @@ def _width(line: Line) -> int:
 
 
 def _cut(text: str, width: int) -> str:
-    """A text in at most so many cells."""
+    """Return a text in at most this many cells."""
     return text if cell_len(text) <= width else set_cell_size(text, width - 1) + "…"

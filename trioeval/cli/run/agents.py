@@ -1,4 +1,4 @@
-"""What a run's agents are given: a folder beside the database, and their turn among all programs."""
+"""The resources of a run's agents: a folder beside the database, and a queue shared with other programs."""
 
 from collections.abc import Callable
 from contextlib import AsyncExitStack
@@ -15,7 +15,7 @@ from trioeval.templates import is_template
 
 
 def has_agents(prepared: PreparedSuite) -> bool:
-    """Whether any task of a suite is worked on by agents."""
+    """Return whether a suite has agent tasks."""
     return any(isinstance(part.prepared.suite.settings, AgentSettings) for part in prepared.parts)
 
 
@@ -27,17 +27,17 @@ async def agent_terms(
     *,
     warn: Callable[[str], None],
 ) -> AgentTerms:
-    """How the agents of a run are worked on. A checkpoint where they take turns.
+    """Return the folder and queue of a run's agents. A checkpoint if they use the queue.
 
     Args:
         prepared: The suite.
-        database: Where the run is kept; None keeps nothing of it, the folders of its cases included.
-        run: Its id.
-        stack: Lets go of everything at the end.
-        warn: Told what goes wrong and ends nothing.
+        database: The database of the run; None stores nothing, including the folders of cases.
+        run: The id of the run.
+        stack: Releases the resources at the end.
+        warn: Called with problems that do not end the run.
 
     Raises:
-        StoreError: The line of the database cannot be used.
+        StoreError: The queue in the database cannot be used.
     """
     if not has_agents(prepared):
         return AgentTerms()
@@ -50,14 +50,14 @@ async def agent_terms(
 
 
 def check_workspaces(prepared: PreparedSuite, database: Path | None) -> None:
-    """See that no workspace is a copy of what holds it, as far as that is known before the run.
+    """Raise if a workspace would be copied into itself, as far as that is known before the run.
 
     Args:
         prepared: The suite.
-        database: Where the run is kept; None keeps nothing of it.
+        database: The database of the run; None stores nothing.
 
     Raises:
-        UsageError: One would be.
+        UsageError: A workspace contains the folder of agents.
     """
     if database is None or not has_agents(prepared):
         return
@@ -69,14 +69,14 @@ def check_workspaces(prepared: PreparedSuite, database: Path | None) -> None:
         templates = WorkspaceTemplates.of(part.prepared.around, part.prepared.templates)
         cases = (case_of(test) for test in suite.tests)
         own = (case.workspace for case in cases if case is not None)
-        for said in dict.fromkeys((suite.settings.workspace, *own)):
-            if said is None or is_template(said):
+        for workspace in dict.fromkeys((suite.settings.workspace, *own)):
+            if workspace is None or is_template(workspace):
                 continue
-            folder = templates.find(said, {}).resolve()
+            folder = templates.find(workspace, {}).resolve()
             if kept.is_relative_to(folder):
                 named = "" if part.id is None else f" of task {part.id}"
-                message = (
-                    f'the workspace "{said}"{named} holds {kept}, where the copies of it are made'
+                message = f'the workspace "{workspace}"{named} contains {kept}, where its copies are created'
+                hint = (
+                    "store runs elsewhere with --db, or use a workspace that does not contain them"
                 )
-                hint = "keep runs elsewhere with --db, or copy a folder that does not hold them"
                 raise UsageError(f"{message}; {hint}")

@@ -1,6 +1,6 @@
-"""`trioeval run` as a whole: loads what the flags name, and runs it once or again and again.
+"""`trioeval run` as a whole: loads the suite that the flags name, and runs it once or repeatedly.
 
-What is wrong with a suite is told before Trio is imported.
+Errors in a suite are reported before Trio is imported.
 """
 
 import os
@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trioeval.cli.environment import read_environment
-from trioeval.cli.flags import RunFlags, blaming_flags, check_flags, goes_on
-from trioeval.cli.inputs import Loaded, environ_with, load_inputs, with_unset
+from trioeval.cli.flags import RunFlags, attribute_errors_to_flags, check_flags, continues_run
+from trioeval.cli.inputs import LoadedSuite, environ_with, load_inputs, with_unset
 from trioeval.cli.interrupts import Interrupts
 from trioeval.cli.progress.streams import layered
 from trioeval.cli.terminal import Exit, say
@@ -17,7 +17,7 @@ from trioeval.errors import SuiteError, TrioevalError, UsageError
 from trioeval.loading.own_files import read_own_env_files
 
 if TYPE_CHECKING:
-    from trioeval.cli.run.resume import Found
+    from trioeval.cli.run.resume import ResumedRun
 
 
 def run_command(suite: Path | None, flags: RunFlags, interrupts: Interrupts) -> int:
@@ -26,7 +26,7 @@ def run_command(suite: Path | None, flags: RunFlags, interrupts: Interrupts) -> 
     Raises:
         SuiteError: The suite is wrong.
         UsageError: A flag cannot be used.
-        OutputError: A result or recording cannot be written.
+        OutputError: A result file or recording cannot be written.
     """
     check_flags(flags)
     with layered(flags.output.progress_mode, os.environ):
@@ -34,45 +34,45 @@ def run_command(suite: Path | None, flags: RunFlags, interrupts: Interrupts) -> 
 
 
 def _run_command(suite: Path | None, flags: RunFlags, interrupts: Interrupts) -> int:
-    if goes_on(flags):
-        return _go_on(suite, flags, interrupts)
+    if continues_run(flags):
+        return _continue(suite, flags, interrupts)
     if flags.output.watch:
         return _watch(suite, flags, interrupts)
-    with blaming_flags(flags.what):
+    with attribute_errors_to_flags(flags.what):
         loaded = load(suite, flags)
         if not loaded.suite.command_line_options.watch:
             return _run(loaded, flags, interrupts)
     return _watch(suite, flags, interrupts)
 
 
-def _go_on(suite: Path | None, flags: RunFlags, interrupts: Interrupts) -> int:
-    from trioeval.cli.run.resume import end_again, find_run  # noqa: PLC0415 - see above
+def _continue(suite: Path | None, flags: RunFlags, interrupts: Interrupts) -> int:
+    from trioeval.cli.run.resume import find_run, report_finished  # noqa: PLC0415 - see above
 
     outputs = tuple(path.absolute() for path in flags.output.output)
     found = find_run(suite, flags)
     if found.is_done:
-        return end_again(found, outputs)
-    with blaming_flags(found.flags.what):
+        return report_finished(found, outputs)
+    with attribute_errors_to_flags(found.flags.what):
         return _run(load(found.stored.suite, found.flags), found.flags, interrupts, found)
 
 
-def load(suite: Path | None, flags: RunFlags) -> Loaded:
-    """The suite of a command line, and the environment that it is run in.
+def load(suite: Path | None, flags: RunFlags) -> LoadedSuite:
+    """Load the suite of a command line and its environment.
 
     Raises:
-        SuiteError: It is wrong.
+        SuiteError: The suite is wrong.
         UsageError: A flag cannot be used.
     """
     environ = environ_with(flags.what.env_file)
-    read_environment(environ)  # files are read as it says
+    read_environment(environ)  # checks the settings before files are read
     loaded = load_inputs(suite, flags, environ)
     if not flags.what.env_file:
         environ = with_unset(environ, read_own_env_files(loaded))
-    return Loaded(loaded, environ, suite)
+    return LoadedSuite(loaded, environ, suite)
 
 
 def _run(
-    loaded: Loaded, flags: RunFlags, interrupts: Interrupts, found: "Found | None" = None
+    loaded: LoadedSuite, flags: RunFlags, interrupts: Interrupts, found: "ResumedRun | None" = None
 ) -> int:
     from trioeval.cli.run.run import run_loaded  # noqa: PLC0415 - see above
 
@@ -80,16 +80,16 @@ def _run(
 
 
 def _watch(suite: Path | None, flags: RunFlags, interrupts: Interrupts) -> int:
-    from trioeval.cli.run.watch import Watched, marks_of, watch  # noqa: PLC0415 - see above
+    from trioeval.cli.run.watch import WatchedRun, marks_of, watch  # noqa: PLC0415 - see above
 
     if flags.what.record is not None:
-        raise UsageError("--record and --watch exclude each other: a recording is of one run")
+        raise UsageError("--record and --watch exclude each other: a recording holds one run")
     named = [path for path in (suite, *map(Path, flags.what.config)) if path is not None]
 
-    def run_once() -> Watched:
+    def run_once() -> WatchedRun:
         marks = marks_of(named)
         try:
-            with blaming_flags(flags.what):
+            with attribute_errors_to_flags(flags.what):
                 loaded = load(suite, flags)
                 marks = marks_of(loaded.suite.files or named)
                 code = _run(loaded, flags, interrupts)
@@ -97,9 +97,9 @@ def _watch(suite: Path | None, flags: RunFlags, interrupts: Interrupts) -> int:
             say(error)
             code = Exit.USAGE
             if isinstance(error, SuiteError):
-                # What is missing may come, in a folder that a pattern looks into, for example.
+                # A missing file may be created later, for example in the folder of a pattern.
                 files = [path.absolute() for path in (*named, *error.files)]
                 marks = {**marks, **marks_of({*files, *(file.parent for file in files)})}
-        return Watched(code, marks)
+        return WatchedRun(code, marks)
 
     return watch(run_once, interrupts)

@@ -26,10 +26,10 @@ from trioeval.cli.run.agents import agent_terms
 from trioeval.cli.run.exit_status import Ending, is_unfinished, spent_line
 from trioeval.cli.run.observers import open_telemetry, open_trace, serve_metrics, trace_of
 from trioeval.cli.run.results import Collector, show_results
-from trioeval.cli.run.start import Continued, begin, utc
-from trioeval.cli.run.storage import Keeping, open_kept
+from trioeval.cli.run.start import Continuation, begin, utc
+from trioeval.cli.run.storage import RunStorage, open_storage
 from trioeval.cli.settings import first
-from trioeval.cli.stopping import Stopping
+from trioeval.cli.stopping import StopRequests
 from trioeval.cli.terminal import say
 from trioeval.columns.result import DatasetResult
 from trioeval.errors import TrioevalError
@@ -38,15 +38,16 @@ from trioeval.evaluation.task_run import Observers, RowOf
 from trioeval.inert import inert
 from trioeval.kernel import Event, Observer
 from trioeval.kernel.events import guarded
-from trioeval.limits.backend import Quota
+from trioeval.limits.backend import SharedLimits
 from trioeval.providers import Recorder
 from trioeval.providers.secrets import hide_in
 from trioeval.report import Results, RunInfo
 from trioeval.report.activity import Activity
 from trioeval.report.columns import trouble, was_cut_short
+from trioeval.report.counts import counted
 from trioeval.report.run_metrics import RunMetrics, log_events
 from trioeval.run import PreparedSuite, Row, RowsNotRun, Status, make_lanes, run_suite
-from trioeval.run.shared_limits import open_suite_quota
+from trioeval.run.shared_limits import open_suite_limits
 from trioeval.store import RunStart, StoredRun
 from trioeval.store.cache.cache import Cache
 from trioeval.store.database import DamagedError
@@ -58,16 +59,16 @@ if TYPE_CHECKING:
 
 @attrs.frozen(eq=False)
 class RowObserver(RecordObserver):
-    """Rows as soon as they end, which may be long before their turn to be emitted."""
+    """Observer of rows as soon as they end, possibly long before they are emitted in order."""
 
-    notice: Callable[[Row], None]
+    on_ended: Callable[[Row], None]
 
     def on_row(self, row: Row, /) -> None:
-        """Pass it on."""
-        self.notice(row)
+        """Pass the row on."""
+        self.on_ended(row)
 
 
-# The summary of a step of GitHub Actions, which a run in one adds to.
+# The step summary of GitHub Actions, to which a run in a step adds.
 
 
 _NAME = 200  # characters of a path
@@ -76,12 +77,12 @@ _NAME = 200  # characters of a path
 def add_step_summary(
     environ: Mapping[str, str], results: Sequence[Results], warn: Callable[[str], None]
 ) -> None:
-    """Append a summary of a run to that of its step, if it runs in one.
+    """Append the summary of a run to the summary of its GitHub Actions step, if it runs in one.
 
     Args:
         environ: The variables of the process.
-        results: The run, or its tasks.
-        warn: Told why it could not be written, which does no harm to the run.
+        results: The results of the run's tasks.
+        warn: Called with the reason if the summary cannot be written, which does not affect the run.
     """
     path = environ.get("GITHUB_STEP_SUMMARY")
     if not path:
@@ -96,56 +97,56 @@ def add_step_summary(
         warn(f"the summary of the step cannot be written: {inert(path, _NAME)}: {why}")
 
 
-_CELL = 40  # characters of an answer in the table of rows
-_TABLE_TESTS = 50  # tests that the table of rows shows; -o writes all of them
-_SAFE_WITHIN = 120.0  # seconds in which everything is on disk at the end, or will not be
+_CELL = 40  # characters of an output in the table of rows
+_TABLE_TESTS = 50  # tests in the table of rows; -o writes all of them
+_SAFE_WITHIN = 120.0  # seconds to wait at the end until everything is on disk
 
 
 @attrs.define
 class Execution:
-    """One run of a prepared suite, or the rest of one."""
+    """One execution of a prepared suite: a new run, or the continuation of one."""
 
     prepared: PreparedSuite
     flags: RunFlags
-    """As `settle` made them."""
+    """The flags that `resolve_settings` returned."""
     environment: EnvironmentSettings
-    keeping: Keeping
+    storage: RunStorage
     start: RunStart
-    continued: Continued | None
-    """What a run goes on from; None for a new one."""
+    continued: Continuation | None
+    """The run that is continued; None for a new run."""
     interrupts: Interrupts
     recorder: Recorder | None = None
     progress: Progress = attrs.field(factory=Progress)
-    """Tells of it on stderr while it goes on, and how it ended."""
+    """Shows the run on stderr while it runs, and how it ended."""
     environ: Mapping[str, str] = attrs.field(factory=dict)
     """The variables of the process."""
-    stopping: Stopping = attrs.field(init=False, factory=Stopping)
+    stopping: StopRequests = attrs.field(init=False, factory=StopRequests)
     _activity: Activity | None = attrs.field(init=False, default=None)
-    """What the lanes did, once there are any."""
+    """The activity of the lanes, once they exist."""
     _is_over: bool = attrs.field(init=False, default=False)
-    """Whether every task had its turn: the run did not die of an error."""
+    """True if all tasks ended without an error of the run itself."""
 
     async def run(self) -> int:
-        """Everything from the first call to the last line.
+        """Run the suite, write its results, and return the exit code.
 
         Raises:
-            StoreError: The run cannot be kept, or is under way elsewhere; nothing was called.
-            OutputError: A result file cannot be begun; nothing was called.
-            QuotaError: Whoever keeps the shared limits cannot be asked; nothing was called.
-            UsageError: Metrics cannot be served; nothing was called.
+            StoreError: The run cannot be stored, or is running elsewhere; no provider was called.
+            OutputError: A result file cannot be created; no provider was called.
+            LimitError: The backend of the shared limits is unreachable; no provider was called.
+            UsageError: Metrics cannot be served; no provider was called.
         """
         metrics = RunMetrics(trio.current_time())
         async with (
             serve_metrics(self.flags.output.metrics_port, metrics),
-            open_kept(self.keeping, self.stopping.cannot_keep, self._warn) as (store, cache),
+            open_storage(self.storage, self.stopping.store_failed, self._warn) as (store, cache),
             AsyncExitStack() as sharing,
         ):
-            quota = await sharing.enter_async_context(
-                open_suite_quota(self.prepared, warn=self._warn)
+            limits = await sharing.enter_async_context(
+                open_suite_limits(self.prepared, warn=self._warn)
             )
             agents = await agent_terms(
                 self.prepared,
-                self.keeping.database,
+                self.storage.database,
                 self.start.id,
                 sharing,
                 warn=self._warn,
@@ -169,38 +170,40 @@ class Execution:
                     cache,
                     run,
                     collector,
-                    quota,
+                    limits,
                     agents=agents,
                     metrics=metrics,
                     telemetry=telemetry,
                 )
                 self._is_over = True
             finally:
-                # Also when the run dies of a fault of ours: its rows were paid for.
+                # Also if the run fails because of a bug: its rows have cost money.
                 seconds = trio.current_time() - started_at
                 with trio.move_on_after(_SAFE_WITHIN, shield=True):
-                    await self._keep_all(run, collector, seconds)
+                    await self._store_all(run, collector, seconds)
                 info = attrs.evolve(self._info(seconds), activity=run.activities())
                 unwritten: list[TrioevalError] = [*collector.close(info)]
                 for error in unwritten:
                     say(error)
             left_out = sum(one.unlisted for one in collector.results(info))
             if left_out and self.flags.output.output:
-                say(f"-o: {left_out} rows that never began are counted and not listed")
-            # What it warns of at its end is said before how the run ended.
+                rows = counted(left_out, "row")
+                say(f"-o: {rows} not run: counted, and not listed in the files")
+            # Its last warnings are printed before the line about the end of the run.
             await sharing.aclose()
             add_step_summary(self.environ, collector.results(info), self._warn)
             if not self.flags.output.quiet:
                 with self.progress.results():
-                    command = partial(self.keeping.show, run.id)
-                    unshown = show_results(collector, info, command)
+                    command = partial(self.storage.show, run.id)
+                    resume = self._resume(run, collector)
+                    unshown = show_results(collector, info, command, resume)
                 if unshown is not None:
                     say(unshown)
                     unwritten.append(unshown)
             if self.recorder is not None and self.recorder.error is not None:
                 say(self.recorder.error)
                 unwritten.append(self.recorder.error)
-            if run.error is not None:  # told when it came
+            if run.error is not None:  # reported when it happened
                 unwritten.append(run.error)
             return self._end(run, collector, seconds, unwritten=bool(unwritten))
 
@@ -208,12 +211,14 @@ class Execution:
         if not self.flags.output.quiet:
             say(f"warning: {text}")
 
-    def _notice(self, watching: Watching, row: Row) -> None:
+    def _on_row_ended(self, watching: Watching, row: Row) -> None:
         watching.row_is_over(row)
         if self.flags.limits.fail_fast and row.status is not Status.PASS:
             self.stopping.stop()
 
-    def _built(self, collector: Collector, watching: Watching, result: DatasetResult) -> None:
+    def _on_dataset_ended(
+        self, collector: Collector, watching: Watching, result: DatasetResult
+    ) -> None:
         watching.tasks.ended(result.task)
         collector.dataset(result)
         if self.flags.limits.fail_fast and trouble(result) is not None:
@@ -224,13 +229,13 @@ class Execution:
         cache: Cache | None,
         run: StoredRun,
         collector: Collector,
-        quota: Quota | None,
+        limits: SharedLimits | None,
         *,
         agents: AgentTerms,
         metrics: RunMetrics,
         telemetry: "Telemetry | None",
     ) -> None:
-        lanes = make_lanes(self.prepared, quota=quota)
+        lanes = make_lanes(self.prepared, limits=limits)
         watching = Watching(
             prepared=self.prepared,
             lanes=lanes,
@@ -244,15 +249,15 @@ class Execution:
         metrics.buses = agents.bus_stats
         self._activity = watching.picture.activity
 
-        tell_live: Callable[[int | None, str | None], None] = _tell_nobody
+        notify_live: Callable[[int | None, str | None], None] = _notify_nobody
         watches: list[Observers] = []
 
         async def emit(row: Row) -> None:
             self.stopping.take(row)
             failed = await collector.add(row)
-            tell_live(row.index, row.task)
+            notify_live(row.index, row.task)
             if failed is not None:
-                self.stopping.stop()  # pay for nothing more that cannot be kept
+                self.stopping.stop()  # pay for no more rows that cannot be stored
 
         async def emit_many(rows: RowsNotRun) -> None:
             self.stopping.take(rows.first)
@@ -264,7 +269,7 @@ class Execution:
             if self.flags.output.log is not None:
                 log_events(event)
             if self.recorder is not None and self.recorder.error is not None:
-                self.stopping.stop()  # likewise, and at once: rows may come much later than their calls
+                self.stopping.stop()  # at once, since rows may end much later than their calls
 
         with (
             self.stopping.scope,
@@ -284,7 +289,7 @@ class Execution:
         ):
             watches += [] if trace is None else [trace]
             watches += [] if telemetry is None else [telemetry.observer]
-            records: list[RecordObserver] = [RowObserver(partial(self._notice, watching))]
+            records: list[RecordObserver] = [RowObserver(partial(self._on_row_ended, watching))]
             records += [] if telemetry is None else [telemetry]
             steering = Steering(
                 run_id=run.id,
@@ -297,7 +302,7 @@ class Execution:
                 serve_live(
                     None if self.flags.output.live is False else steering,
                     self._warn if self.flags.output.live else None,
-                ) as tell_live,
+                ) as notify_live,
                 trio.open_nursery() as nursery,
             ):
                 nursery.start_soon(watching.show)
@@ -315,24 +320,24 @@ class Execution:
                     journal=run,
                     record_observers=records,
                     cache=cache,
-                    refresh_cache=self.keeping.refresh,
+                    refresh_cache=self.storage.refresh,
                     questions=watching.tasks.observe,
                     settled=watching.settled,
-                    datasets=partial(self._built, collector, watching),
+                    datasets=partial(self._on_dataset_ended, collector, watching),
                     dataset_events=watching.observe_dataset,
-                    reconcile=self.keeping.reconcile,
+                    reconcile=self.storage.reconcile,
                     agents=attrs.evolve(agents, observe=watching.observe_agent),
                 )
-                nursery.cancel_scope.cancel("the suite is over")
+                nursery.cancel_scope.cancel("the suite has ended")
 
-    async def _keep_all(self, run: StoredRun, collector: Collector, seconds: float) -> None:
-        """See that everything which is known of the run by now is in its store."""
+    async def _store_all(self, run: StoredRun, collector: Collector, seconds: float) -> None:
+        """Write everything that is known about the run to its store."""
         await collector.add_rest()
         for warning in dict.fromkeys(collector.derive()):
             self._warn(warning)
         for part in collector.parts:
             run.tests(part.head.task, part.tests())
-        run.activity(self._told_activity())
+        run.activity(self._activity_json())
         run.finish(
             "interrupted" if not self._is_over or self._is_left(run, collector) else "finished",
             duration_ms=seconds * 1000,
@@ -354,12 +359,12 @@ class Execution:
             tests=_TABLE_TESTS if self.flags.output.table else 0,
         )
 
-    def _told_activity(self) -> Mapping[str, Any]:
-        """What the lanes did, without what is surely a key."""
+    def _activity_json(self) -> Mapping[str, Any]:
+        """Return the activity of the lanes without keys."""
         activity = self._activity or Activity(trio.current_time())
         keys = [key for keys in self.start.keys.values() for key in keys]
-        told: Mapping[str, Any] = hide_in(activity.json(trio.current_time()), keys)
-        return told
+        found: Mapping[str, Any] = hide_in(activity.json(trio.current_time()), keys)
+        return found
 
     def _info(self, seconds: float) -> RunInfo:
         return RunInfo(
@@ -367,12 +372,12 @@ class Execution:
             duration_ms=(self.continued.duration_ms if self.continued else 0.0) + seconds * 1000,
             strip=self.environment.strip,
             escape_formulas=self.environment.escape_formulas,
-            database="results" if self.keeping.database is None else self.keeping.database.stem,
+            database="results" if self.storage.database is None else self.storage.database.stem,
             suite=self.start.suite,
         )
 
     def _end(self, run: StoredRun, collector: Collector, seconds: float, *, unwritten: bool) -> int:
-        """Say how it ended, and how it may go on."""
+        """Print how the run ended and how to continue it, and return the exit code."""
         totals, datasets = collector.totals, collector.datasets
         ended = Ending(
             totals=totals,
@@ -396,35 +401,35 @@ class Execution:
 
     @staticmethod
     def _is_left(run: StoredRun, collector: Collector) -> bool:
-        """Whether rows of it are still to be run."""
+        """Return whether rows of the run are left to run."""
         left = is_unfinished(collector.totals, collector.datasets, unopened=collector.unopened)
         return left or run.standing_rows > 0
 
     def _resume(self, run: StoredRun, collector: Collector) -> str | None:
-        """The command that does what is left for another time; None if nothing is."""
+        """Return the command that runs the rest of the rows; None if there are none."""
         retry = any(map(was_cut_short, collector.datasets))
         left = retry or self._is_left(run, collector) or run.error is not None
-        if not left or self.keeping.database is None or _is_damaged(run):
+        if not left or self.storage.database is None or _is_damaged(run):
             return None
-        return self.keeping.resume(run.id, retry=retry)
+        return self.storage.resume(run.id, retry=retry)
 
 
 def _is_damaged(run: StoredRun) -> bool:
-    """Whether its database is, so that nothing can be read from it either."""
+    """Return whether the database of the run is damaged, so that it cannot be read either."""
     return isinstance(run.error, DamagedError)
 
 
 def _observer_of_all(watches: Sequence[Observers], task: str | None, row_of: RowOf) -> Observer:
-    """One that tells all of those that there are for a task."""
-    # One that fails takes nothing from the others.
-    every = [told for watch in watches if (told := guarded(watch(task, row_of))) is not None]
+    """Return an observer that passes events to all observers of a task."""
+    # A failing observer does not affect the others.
+    every = [one for watch in watches if (one := guarded(watch(task, row_of))) is not None]
 
-    def tell(event: Event) -> None:
+    def observe_all(event: Event) -> None:
         for observe in every:
             observe(event)
 
-    return tell
+    return observe_all
 
 
-def _tell_nobody(_index: int | None, _task: str | None) -> None:
-    """Nobody watches."""
+def _notify_nobody(_index: int | None, _task: str | None) -> None:
+    """Ignore a row, since no viewer is connected."""

@@ -1,4 +1,4 @@
-"""How a run ended, as an exit code and the sentence that says why, and what it used. Pure."""
+"""The end of a run: its exit code, its last line, and its usage. Pure."""
 
 import math
 import signal
@@ -12,49 +12,50 @@ from trioeval.inert import inert
 from trioeval.kernel import Cut
 from trioeval.report import Totals
 from trioeval.report.columns import trouble
-from trioeval.report.totals import percent
+from trioeval.report.counts import counted, money
+from trioeval.report.totals import counts_text, percent
 from trioeval.run import Status
 
 _ALL = 100  # percent
 
 _CAUSES: Mapping[Cut, str] = {
-    Cut.STOP: "--fail-fast",  # whatever else stops a run is told by itself
+    Cut.STOP: "--fail-fast",  # other causes of a stop have their own names
     Cut.DEADLINE: "the deadline",
     Cut.BUDGET: "the budget",
     Cut.LANE: "a closed lane",
 }
 
-_STEERED = "a stop by who watches it"
+_STEERED = "a stop from the live view"
 
 
 @attrs.frozen(kw_only=True)
 class Ending:
-    """The end of a run: what its exit code and its last line, which says why, are made of."""
+    """The end of a run, from which its exit code and its last line follow."""
 
     totals: Totals
-    """Of all rows."""
+    """The totals of all rows."""
     duration: float | None = None
-    """Of the run in seconds; None where nothing was run."""
+    """The duration of the run in seconds; None if nothing was run."""
     needed: float = _ALL
-    """Percent of the rows that must pass."""
+    """The percentage of rows that must pass."""
     failed_code: int = Exit.FAILED
-    """The code where they do not, or some have no verdict."""
+    """The exit code if they do not pass, or if some have no verdict."""
     datasets: Sequence[DatasetResult] = ()
-    """How those of its tasks ended."""
+    """The results of its datasets."""
     signals: Sequence[signal.Signals] = ()
-    """Those that came, in order."""
+    """The received signals, in order."""
     cuts: Collection[Cut | None] = ()
-    """What kept rows from running to their end; None is nothing."""
+    """The reasons why rows did not end; None for rows that did."""
     failed_fast: Collection[str | None] = ()
-    """Tasks whose own failure kept their rows from being started, by id."""
+    """The ids of tasks that failed fast."""
     steered: bool = False
-    """Whether who watches it has stopped it."""
+    """Whether it was stopped from the live view."""
     unwritten: bool = False
-    """Whether something that was to be written could not be."""
+    """Whether a file could not be written."""
     standing: int = 0
-    """Rows that were to be run again, were not, and stand as they were."""
+    """Rows that were to be run again, were not, and keep their results."""
     resume: str | None = None
-    """The command that goes on with it; None if nothing is left, or it was not kept."""
+    """The command that continues the run; None if nothing is left, or if the run is not stored."""
 
     @property
     def code(self) -> int:
@@ -63,17 +64,23 @@ class Ending:
 
     @property
     def line(self) -> str:
-        """The last line."""
+        """The last line of the output."""
         parts = [self._verdict[1]]
-        if self.standing:
-            # What they came to before says nothing of what was asked for now.
-            parts += [f"{self.standing} rows that were to be run again stand as they were"]
+        if self.standing and self._kept not in parts[0]:
+            parts.append(self._kept)
         parts += [] if self.resume is None else [f"continue with: {self.resume}"]
         return "; ".join(parts)
 
     @property
+    def _kept(self) -> str:
+        """The rows that were to be run again and still have their earlier results."""
+        if self.standing == 1:
+            return "1 row was not run again and keeps its earlier result"
+        return f"{self.standing} rows were not run again and keep their earlier results"
+
+    @property
     def _verdict(self) -> tuple[int, str]:
-        """The exit code, and the numbers with the reason."""
+        """The exit code, and the counts with the reason."""
         totals, datasets, standing = self.totals, self.datasets, self.standing
         passed, failed, errors, left = (totals.count(status) for status in Status)
         numbers = _numbers(totals, datasets, self.duration)
@@ -86,24 +93,24 @@ class Ending:
         if not totals.rows and not datasets:
             return Exit.OK, "no rows to run; exit 0"
         if not failed and not errors and not left and not standing and not troubles:
-            every = "every row passed" if totals.rows else "every dataset is complete"
-            return Exit.OK, f"{numbers}; exit 0: {every}"
-        of = f" of the {totals.ended} rows that were run" if left else ""
+            return Exit.OK, f"{numbers}; exit 0: {_success(totals)}"
+        ended = counted(totals.ended, "row")
+        succeeded = "passed or not graded" if totals.not_graded else "passed"
         rate = (
-            f"{percent(passed, totals.ended)} %{of} passed, {self.needed:g} % are needed"
+            f"{percent(passed, totals.ended)} % of {ended} {succeeded}, {self.needed:g} % needed"
             if totals.ended
             else ""
         )
         if totals.pass_rate >= self.needed and not left and not standing and not troubles:
             return Exit.OK, f"{numbers}; exit 0: {rate}"
         found = [*filter(None, [_why(totals, [*self._causes()])]), *troubles]
-        why = ", ".join(found) or "not everything was run again"
+        why = ", ".join(found) or self._kept
         if self.needed != _ALL and rate:
             why += f"; {rate}"
         return self.failed_code, f"{numbers}; exit {self.failed_code}: {why}"
 
     def _causes(self) -> Iterator[str]:
-        """What left rows without a verdict."""
+        """The reasons why rows were not run."""
         for cut, name in _CAUSES.items():
             if cut in self.cuts:
                 yield _STEERED if self.steered and cut is Cut.STOP else name
@@ -114,37 +121,55 @@ class Ending:
 def is_unfinished(
     totals: Totals, datasets: Iterable[DatasetResult] = (), *, unopened: int = 0
 ) -> bool:
-    """Whether some rows were left for another time, those of datasets among them.
+    """Whether rows are left to run, those of datasets included.
 
     Args:
-        totals: Of all rows.
-        datasets: How those of its tasks ended.
-        unopened: Tasks whose rows never became known, although those that they are made of are there.
+        totals: The totals of all rows.
+        datasets: The results of its datasets.
+        unopened: Tasks whose rows never became known, although the rows that they are made of exist.
     """
     left = totals.outcome("interrupted", "not_run") > 0
     return left or unopened > 0 or any(dataset.is_left for dataset in datasets)
 
 
 def _numbers(totals: Totals, datasets: Sequence[DatasetResult], duration: float | None) -> str:
-    """How many rows there are, and of datasets how many are written."""
-    passed, failed, errors, left = (totals.count(status) for status in Status)
+    """Return the number of rows, and of written rows of datasets."""
     took = "" if duration is None else f" in {duration:.1f} s"
-    judged = f"{passed} passed, {failed} failed, {errors} errors"
-    judged += f", {left} not run" if left else ""
+    rows = f"{counted(totals.rows, 'row')}{took}: {counts_text(totals)}{_cached(totals)}"
     if not datasets:
-        return f"{totals.rows} rows{took}: {judged}"
+        return rows
     written = sum(dataset.written for dataset in datasets)
     wanted = sum(dataset.requested for dataset in datasets)
     made = f"{written} of {wanted} rows of datasets written"
     if not totals.rows:
         return f"{made}{took}"
-    return f"{totals.rows} rows{took}: {judged}; {made}"
+    return f"{rows}; {made}"
+
+
+def _cached(totals: Totals) -> str:
+    """The share of replies that came from the cache, and the cost of the others; empty if none did."""
+    cached = sum(column.from_cache for column in totals.columns)
+    if not cached:
+        return ""
+    replies = counted(sum(column.replies for column in totals.columns), "reply", "replies")
+    costs = [cost for column in totals.columns for cost in (column.cost, column.grading_cost)]
+    known = [cost for cost in costs if cost is not None]
+    spent = f", {money(math.fsum(known))} spent" if known else ""
+    return f"; {cached} of {replies} from cache{spent}"
+
+
+def _success(totals: Totals) -> str:
+    if not totals.rows:
+        return "every dataset is complete"
+    if not totals.not_graded:
+        return "every row passed"
+    return "every graded row passed" if totals.rated else "no row was graded"
 
 
 def spent_line(totals: Totals, datasets: Sequence[DatasetResult] = ()) -> str | None:
-    """What rows, datasets and judges used, and what came from the cache; None where that is nothing of it.
+    """Return the usage of rows, datasets and judges, and the tokens from the cache; None without any.
 
-    Tokens alone are told in the table.
+    Tokens alone are only in the table.
     """
     columns = totals.columns
     costs = (*(column.cost for column in columns), *(dataset.cost for dataset in datasets))
@@ -157,8 +182,8 @@ def spent_line(totals: Totals, datasets: Sequence[DatasetResult] = ()) -> str | 
     used = _used(tokens + sum(one.usage.total or 0 for one in datasets), cost)
     if cached:
         saved = sum(column.cached_tokens for column in columns)
-        replies = "1 reply" if cached == 1 else f"{cached} replies"
-        used += f"; from the cache: {replies} of {saved} tokens"
+        replies = counted(cached, "reply", "replies")
+        used += f"; from cache: {replies} of {counted(saved, 'token')}"
     if not judges:
         return f"used: {used}"
     graded = _used(
@@ -166,26 +191,24 @@ def spent_line(totals: Totals, datasets: Sequence[DatasetResult] = ()) -> str | 
         math.fsum(column.grading_cost or 0 for column in columns),
     )
     requests = sum(one.requests for one in judges)
-    return f"used: {used}; by judges: {graded}, in {requests} requests"
+    return f"used: {used}; by judges: {graded}, in {counted(requests, 'request')}"
 
 
 def _used(tokens: int, cost: float) -> str:
-    return f"{tokens} tokens" + (f", {cost:.4f} US dollars" if cost else "")
+    return counted(tokens, "token") + (f", {money(cost)}" if cost else "")
 
 
 def _why(totals: Totals, causes: Sequence[str]) -> str:
     failed, errors = totals.count(Status.FAIL), totals.count(Status.ERROR)
     blocked = totals.outcome("blocked")
     unfinished = totals.left - blocked
-    parts = [f"{failed} rows failed"] if failed else []
+    parts = [f"{counted(failed, 'row')} failed"] if failed else []
     if errors:
-        parts.append(f"{errors} rows ended as errors")
+        ended = "ended in an error" if errors == 1 else "ended in errors"
+        parts.append(f"{counted(errors, 'row')} {ended}")
     if unfinished:
-        parts.append(
-            f"{' and '.join(causes)} left {unfinished} rows without a verdict"
-            if causes
-            else f"{unfinished} rows are left without a verdict"
-        )
+        because = f" because of {' and '.join(causes)}" if causes else ""
+        parts.append(f"{counted(unfinished, 'row')} not run{because}")
     if blocked:
-        parts.append(f"{blocked} rows are blocked by what they depend on")
+        parts.append(f"{counted(blocked, 'row')} blocked by a failed dependency")
     return ", ".join(parts)

@@ -1,5 +1,5 @@
 # Apart from `cli.run.run`: together they exceed 600 lines.
-"""`--plan`: what a run would do, without asking anybody."""
+"""`--plan`: what a run would do, without calling a provider."""
 
 import datetime as dt
 import math
@@ -21,35 +21,35 @@ from trioeval.columns.types import producers_of
 from trioeval.grading.judge_calls import Count
 from trioeval.inert import inert
 from trioeval.kernel import LaneSpec
-from trioeval.limits.model import Limit, QuotaKey
+from trioeval.limits.model import Limit, LimitKey
 from trioeval.providers.metering import most_money
 from trioeval.providers.programs.entries import AGENT_RUNS
 from trioeval.report.columns import shown_path
 from trioeval.run import PreparedSuite, PreparedTask
 from trioeval.run.judge_plan import planned_judging
 from trioeval.suite.limit_form import known_limits
-from trioeval.suite.model import EvaluateOptions, QuotaSettings, RunLimits
-from trioeval.suite.sizes import TooManyRowsError, stretch_sizes
+from trioeval.suite.model import EvaluateOptions, LimitsSettings, RunLimits
+from trioeval.suite.sizes import TooManyRowsError, list_notes, stretch_sizes
 
-# What a plan tells of tasks of agents.
+# The lines of agent tasks.
 
 
 _NAME = 60  # characters of a name
 
 
 def agent_lines(part: PreparedTask, settings: AgentSettings) -> Iterator[str]:
-    """How far the agents of a task may go."""
+    """Yield the bounds of a task's agents."""
     prepared = part.prepared
     waiting = 0
     for stretch, tests in stretch_sizes(prepared.steps):
         several = prepared.steps.tests[stretch.first_place : stretch.first_place + tests]
-        cases = (case_of(test) for test in several)
-        waits = sum(case is not None and bool(case.depends_on) for case in cases)
+        found = (case_of(test) for test in several)
+        waits = sum(case is not None and bool(case.depends_on) for case in found)
         waiting += waits * stretch.shape.steps
     workspace = "empty" if settings.workspace is None else inert(settings.workspace, _NAME)
-    cases_told = "1 case waits" if waiting == 1 else f"{waiting} cases wait"
-    told = f"; {cases_told} for others" if waiting else ""
-    yield f"  workspace {workspace}, done with {inert(settings.done_file, _NAME)}{told}"
+    cases = "1 case waits" if waiting == 1 else f"{waiting} cases wait"
+    dependent = f"; {cases} for others" if waiting else ""
+    yield f"  workspace {workspace}, done with {inert(settings.done_file, _NAME)}{dependent}"
     lanes = {prepared.lane_names[column.provider_index] for column in prepared.steps.columns}
     yield f"  a case: {', '.join(_bounds(settings, has_models=bool(lanes - {AGENT_RUNS})))}"
 
@@ -67,19 +67,19 @@ def _bounds(settings: AgentSettings, *, has_models: bool) -> Iterator[str]:
 
 
 def turns_line(limits: RunLimits) -> str | None:
-    """How many cases are under way at once, where that is bounded.
+    """Return the line about how many cases run at once; None if that is not bounded.
 
     Example:
         >>> turns_line(RunLimits(max_concurrent_root_tasks=2))
-        'cases of agents take turns: 2 under way at once, over all programs that share the database'
+        'agent cases: at most 2 at once, over all programs that share the database'
     """
     most = limits.max_concurrent_root_tasks
     if not most:
         return None
-    return f"cases of agents take turns: {most} under way at once, over all programs that share the database"
+    return f"agent cases: at most {most} at once, over all programs that share the database"
 
 
-# What a plan tells of datasets, and of tests that are their rows.
+# The lines of datasets, and of tests that are their rows.
 
 
 _PLAN_DATASETS_NAME = 60  # characters of a name
@@ -89,12 +89,12 @@ _SCOPES = {"cell": "a job a row", "full": "a job a group", "scratch": "a job a g
 def dataset_lines(
     part: PreparedTask, settings: ColumnsSettings, cells: Counter[str]
 ) -> Iterator[str]:
-    """What a task makes: its rows and groups, and its columns in the order in which they are made.
+    """Yield the rows and groups of a task's dataset, and its columns in the order of their generation.
 
     Args:
         part: The task.
-        settings: Of its dataset.
-        cells: Gets the calls that its columns make at the least, by lane.
+        settings: The settings of its dataset.
+        cells: Receives the minimum number of calls of its columns, by lane.
     """
     graph = ColumnGraph.of(producers_of(settings))
     after = f", after {', '.join(part.depends_on)}" if part.depends_on else ""
@@ -122,19 +122,19 @@ def _size(settings: ColumnsSettings, graph: ColumnGraph) -> str:
 
 
 def _rows_of(settings: ColumnsSettings) -> str:
-    """Where the number of rows comes from that nobody has said."""
+    """Return where the number of rows comes from that the suite does not set."""
     seed = next(column for column in settings.columns if isinstance(column, SeedColumns))
     if seed.file is not None:
         return f"as many rows as {inert(seed.file.name, _PLAN_DATASETS_NAME)} has"
-    return f"rows known when {inert(seed.from_task or '', _PLAN_DATASETS_NAME)} is over"
+    return f"rows known when {inert(seed.from_task or '', _PLAN_DATASETS_NAME)} has ended"
 
 
 def rows_later(part: PreparedTask, wanted: Mapping[str | None, int | None]) -> str:
-    """How many rows a task will have whose tests are those of a dataset.
+    """Return the number of rows, as far as it is known, of a task whose tests come from a dataset.
 
     Args:
         part: The task.
-        wanted: How many rows each dataset is to have, where that is known.
+        wanted: The requested number of rows of each dataset, where it is known.
     """
     source = part.prepared.suite.rows_of
     if source is None:
@@ -142,11 +142,11 @@ def rows_later(part: PreparedTask, wanted: Mapping[str | None, int | None]) -> s
     bounds = [one for one in (source.limit, wanted.get(source.task)) if one is not None]
     each = len(part.prepared.steps)
     most = f" (at most {min(bounds) * each})" if bounds else ""
-    return f"rows known when {inert(source.task, _PLAN_DATASETS_NAME)} is over{most}"
+    return f"rows known when {inert(source.task, _PLAN_DATASETS_NAME)} has ended{most}"
 
 
 def _provider(column: Column) -> int | None:
-    """The place of who is asked; None if nobody is."""
+    """Return the index of the provider of a column; None if it calls none."""
     match column:
         case LlmColumn() | JudgeColumn():
             return column.asking.provider
@@ -160,48 +160,48 @@ def _names(producer: Producer) -> str:
     return ", ".join(inert(name, _PLAN_DATASETS_NAME) for name in producer.outputs)
 
 
-# What a plan tells of the limits that its lanes share with others.
+# The lines of shared limits.
 
 
 _KEY = 80  # characters of a key
 _ONE_EACH = frozenset({"requests", "slots"})
 _UNITS = {"requests": "requests", "tokens": "tokens", "cost_micro": "millionths of a US dollar"}
-"""What a limit counts that holds nothing, by unit."""
+"""The unit names of limits that are not held, by unit."""
 
 
-def counted_against(keys: Sequence[QuotaKey]) -> str:
-    """The limits that a lane counts against, in words; nothing where there are none.
+def counted_against(keys: Sequence[LimitKey]) -> str:
+    """Return the shared limits of a lane as text, which is empty if there are none.
 
     Example:
-        >>> counted_against([QuotaKey(key="m:rpm", unit="requests")])
+        >>> counted_against([LimitKey(key="m:rpm", unit="requests")])
         ', counts against m:rpm'
     """
     return f", counts against {', '.join(inert(one.key, _KEY) for one in keys)}" if keys else ""
 
 
-def limit_lines(settings: QuotaSettings, lanes: Mapping[str, Sequence[QuotaKey]]) -> Iterator[str]:
-    """A line for each limit that some lane counts against."""
+def limit_lines(settings: LimitsSettings, lanes: Mapping[str, Sequence[LimitKey]]) -> Iterator[str]:
+    """Yield a line for each shared limit of a lane."""
     uses = {use.key: use for keys in lanes.values() for use in keys}
     known = (known_limits(settings) if settings.backend == "memory" else None) or {}
     for key, use in uses.items():
         if settings.backend != "memory":
-            told = f"kept by {'Redis' if settings.backend == 'redis' else 'a server'}"
+            state = f"kept by {'Redis' if settings.backend == 'redis' else 'a server'}"
         elif key in known:
-            told = _words(known[key], use)
+            state = _words(known[key], use)
         else:
-            told = "there is no such limit"
-        yield f"  limit {inert(key, _KEY)}: {told}"
+            state = "not defined"
+        yield f"  limit {inert(key, _KEY)}: {state}"
 
 
 def limit_seconds(
-    settings: QuotaSettings, lanes: Mapping[str, Sequence[QuotaKey]], calls: Mapping[str, int]
+    settings: LimitsSettings, lanes: Mapping[str, Sequence[LimitKey]], calls: Mapping[str, int]
 ) -> Iterator[float]:
-    """How long each limit in memory lets the calls of a run take at the least, by their number alone.
+    """Yield the minimum duration of a run's calls for each limit in memory, from their number alone.
 
     Example:
         >>> limit = Limit(key="m:rpm", kind="rolling", capacity=2, window=60.0)
-        >>> settings = QuotaSettings(limits=(limit,))
-        >>> use = QuotaKey(key="m:rpm", unit="requests")
+        >>> settings = LimitsSettings(limits=(limit,))
+        >>> use = LimitKey(key="m:rpm", unit="requests")
         >>> list(limit_seconds(settings, {"a": [use], "b": [use]}, {"a": 3, "b": 2}))
         [120.0]
     """
@@ -216,7 +216,7 @@ def limit_seconds(
             yield math.floor((count - 1) / limit.capacity) * limit.window
 
 
-def _words(limit: Limit, use: QuotaKey) -> str:
+def _words(limit: Limit, use: LimitKey) -> str:
     if limit.kind == "concurrency":
         return f"{limit.capacity} at once"
     what = f"{limit.capacity} {_UNITS.get(use.unit, 'calls')}"
@@ -225,15 +225,15 @@ def _words(limit: Limit, use: QuotaKey) -> str:
     return what if limit.reset is None else f"{what} every {limit.reset:g} seconds"
 
 
-_COLUMNS = 200  # columns of a task that are named
+_COLUMNS = 200  # listed columns of a task
 _MINUTE = 60  # seconds
-_SAMPLE = 1000  # rows of a task whose prompts are looked at
+_SAMPLE = 1000  # sampled rows of a task whose prompts are counted
 
 
 def plan_lines(prepared: PreparedSuite) -> Iterator[str]:
-    """Rows, columns, and for each lane its rows, its limits and the time that they take at the least.
+    """Yield the rows and columns of tasks, then the rows, limits and minimum duration of each lane.
 
-    Calls to judges are told with their lanes, and behind them the limits that are shared with others.
+    Lanes include their judge calls and are followed by the shared limits.
     """
     rows, cells = Counter[str](), Counter[str]()
     judging: dict[str, Count] = {}
@@ -248,6 +248,7 @@ def plan_lines(prepared: PreparedSuite) -> Iterator[str]:
             yield from dataset_lines(part, settings, cells)
             continue
         yield from _part_lines(part, rows, wanted)
+        yield from (f"  {inert(note, 200)}" for note in list_notes(part.prepared.steps))
         if isinstance(settings, AgentSettings):
             yield from agent_lines(part, settings)
         if part.settle is not None:
@@ -255,36 +256,36 @@ def plan_lines(prepared: PreparedSuite) -> Iterator[str]:
         for name, count in planned_judging(part.prepared).items():
             judging[name] = judging.get(name, Count()) + count
     seconds, calls = [], Counter[str]()
-    quotas = prepared.lane_quotas if prepared.suite.quota is not None else {}
+    limits = prepared.lane_limits if prepared.suite.limits is not None else {}
     for spec in prepared.lane_specs:
         judged = judging.get(spec.name, Count())
         calls[spec.name] = rows[spec.name] + cells[spec.name] + judged.usual
         if calls[spec.name]:
-            told = f"{_calls(rows[spec.name], judged, cells[spec.name])}, {_limits(spec)}"
-            shared = counted_against(quotas.get(spec.name, ()))
-            yield f"  lane {inert(spec.name, 60)}: {told}{shared}"
+            work = f"{_calls(rows[spec.name], judged, cells[spec.name])}, {_limits(spec)}"
+            shared = counted_against(limits.get(spec.name, ()))
+            yield f"  lane {inert(spec.name, 60)}: {work}{shared}"
             seconds.append(least_seconds(spec, calls[spec.name]))
-    if prepared.suite.quota is not None:
-        yield from limit_lines(prepared.suite.quota, quotas)
-        seconds += limit_seconds(prepared.suite.quota, quotas, calls)
+    if prepared.suite.limits is not None:
+        yield from limit_lines(prepared.suite.limits, limits)
+        seconds += limit_seconds(prepared.suite.limits, limits, calls)
     if (turns := turns_line(prepared.suite.run_limits)) is not None:
         yield turns
     yield from (f"not known before the run: {inert(makes, 200)}" for makes in prepared.unknown)
     yield from _use_lines(prepared.parts, judged=bool(judging))
     yield from _bound_lines(prepared.suite.evaluate_options)
-    yield _duration(seconds, shares=bool(quotas))
+    yield _duration(seconds, shares=bool(limits))
 
 
 def size_lines(error: TooManyRowsError) -> Iterator[str]:
-    """What a plan tells of a suite that is too large to be run."""
+    """Yield the plan of a suite that has too many rows to run."""
     yield from str(error).splitlines()
-    yield "nothing was asked, and nothing else was looked at; --plan --max-rows 0 tells all of it"
+    yield "no provider was called, and nothing else was checked; --plan --max-rows 0 shows the whole plan"
 
 
 def _part_lines(
     part: PreparedTask, rows: Counter[str], wanted: Mapping[str | None, int | None]
 ) -> Iterator[str]:
-    """What one task asks; its rows are added to those of the lanes, as far as they are known."""
+    """Yield the lines of one task, and add its rows to those of its lanes as far as they are known."""
     prepared = part.prepared
     steps = prepared.steps
     tests = 0
@@ -294,8 +295,8 @@ def _part_lines(
         tests += rounds
         for place in shape.columns:
             own = shape.provider_index
-            asked = steps.columns[place].provider_index if own is None else own
-            rows[prepared.lane_names[asked]] += rounds
+            called = steps.columns[place].provider_index if own is None else own
+            rows[prepared.lane_names[called]] += rounds
     after = f", after {', '.join(part.depends_on)}" if part.depends_on else ""
     task = "" if part.id is None else f"task {part.id}{after}: "
     size = (
@@ -313,7 +314,7 @@ def _part_lines(
 
 
 def _calls(rows: int, judged: Count, cells: int = 0) -> str:
-    """Rows and cells of datasets that are asked for, and what judges are asked.
+    """Return the numbers of rows, cells of datasets and judge calls as text.
 
     Example:
         >>> _calls(2, Count(3, 6)), _calls(0, Count(1, math.inf))
@@ -331,25 +332,26 @@ def _calls(rows: int, judged: Count, cells: int = 0) -> str:
 
 
 def _bound_lines(options: EvaluateOptions) -> Iterator[str]:
-    """What bounds the whole run."""
+    """Yield the bounds of the whole run."""
     if options.max_total_concurrency is not None:
         yield f"{options.max_total_concurrency} calls at once on all lanes together"
     budget = options.budget
-    """What the run may use, whatever it wants."""
     if budget is None:
         return
     names = {"requests": "requests", "tokens": "tokens", "usd": "US dollars"}
-    said = {name: getattr(budget, name) for name in names}
-    bounds = [f"{said[name]:.12g} {unit}" for name, unit in names.items() if said[name] is not None]
+    amounts = {name: getattr(budget, name) for name in names}
+    bounds = [
+        f"{amounts[name]:.12g} {unit}" for name, unit in names.items() if amounts[name] is not None
+    ]
     if bounds:
         yield f"the budget, for rows and judges together: {', '.join(bounds)}"
 
 
 def _use_lines(parts: Sequence[PreparedTask], *, judged: bool) -> Iterator[str]:
-    """What services may use, by their bounds and the length of what prompts are made of."""
+    """Yield the most that services may use, from their bounds and the lengths of templates and variables."""
     tokens, money, priced, paid = 0.0, 0.0, False, False
     for part in parts:
-        # Nobody knows how many rows there will be, or how often an agent will ask.
+        # The number of rows, or of calls of an agent, is not known.
         if part.settle is not None or isinstance(part.prepared.suite.settings, AgentSettings):
             continue
         steps, metering = part.prepared.steps, [spec.metering for spec in part.prepared.specs]
@@ -369,12 +371,12 @@ def _use_lines(parts: Sequence[PreparedTask], *, judged: bool) -> Iterator[str]:
     if tokens:
         cost = f", at most about {money:.2f} US dollars" if priced else ""
         unknown = ("; some prices" if priced else "; prices") + " are not known" if paid else ""
-        judges = "; what judges use is not among that" if judged else ""
+        judges = ", without judges" if judged else ""
         yield f"at most about {tokens:.0f} tokens{cost}{unknown}{judges}"
 
 
 def least_seconds(spec: LaneSpec, calls: int) -> float:
-    """How long a lane takes at the least to start some calls, by its rate and its gap.
+    """Return the minimum seconds in which a lane starts some calls, from its rate and its minimum gap.
 
     Example:
         >>> least_seconds(LaneSpec("a", 4, rpm=60, burst=2), 12)
@@ -385,7 +387,7 @@ def least_seconds(spec: LaneSpec, calls: int) -> float:
 
 
 def _limits(spec: LaneSpec) -> str:
-    found = [f"{spec.width} at once"]
+    found = [f"{spec.max_concurrency} at once"]
     found += [f"{spec.rpm:g} requests a minute"] if spec.rpm else []
     found += [f"{spec.tpm:g} tokens a minute"] if spec.tpm else []
     found += [f"{1000 * spec.min_gap:g} ms between two"] if spec.min_gap else []
@@ -395,10 +397,8 @@ def _limits(spec: LaneSpec) -> str:
 def _duration(seconds: Sequence[float], *, shares: bool) -> str:
     longest = max(seconds, default=0.0)
     if not longest and shares:
-        return "the run takes as long as its calls and the shared limits let it; nothing was asked"
+        return "the duration depends on the calls and the shared limits; no provider was called"
     if not longest:
-        return "no lane has a rate: the run takes as long as its calls; nothing was asked"
+        return "no lane has a rate, so the duration depends on the calls; no provider was called"
     shown = dt.timedelta(seconds=round(longest, 1))
-    return (
-        f"the rates make it last {str(shown).removesuffix('00000')} at the least; nothing was asked"
-    )
+    return f"minimum duration {str(shown).removesuffix('00000')}, from the rates; no provider was called"

@@ -1,4 +1,4 @@
-"""Going on with a run that is in the store: which one, with which flags, and what is left of it."""
+"""Continuing a stored run: which run, with which flags, and which rows."""
 
 import os
 from collections.abc import Mapping
@@ -9,11 +9,11 @@ import attrs
 
 from trioeval.cli.arguments import LATEST
 from trioeval.cli.environment import EnvironmentSettings, database_path, databases, read_environment
-from trioeval.cli.flags import KeepFlags, RunFlags
-from trioeval.cli.inputs import check_files, check_spared, environ_with
+from trioeval.cli.flags import RunFlags, StorageFlags
+from trioeval.cli.inputs import check_files, check_not_suite_files, environ_with
 from trioeval.cli.output import check_outputs
 from trioeval.cli.run.exit_status import Ending
-from trioeval.cli.run.start import Continued
+from trioeval.cli.run.start import Continuation
 from trioeval.cli.settings import first
 from trioeval.cli.stored_flags import StoredFlags
 from trioeval.cli.stored_results import counted, datasets_of, open_runs, results_of, write_stored
@@ -30,65 +30,63 @@ from trioeval.store.beginning import PROGRAM, judged_rows
 
 
 @attrs.frozen(kw_only=True)
-class Found:
-    """A stored run that is to go on."""
+class ResumedRun:
+    """A stored run to continue."""
 
     facts: RunFacts
     stored: StoredFlags
     flags: RunFlags
-    """What it goes on with."""
+    """The flags of the continuation."""
     retry: Retry
     environment: EnvironmentSettings
     names_database: bool
-    """Whether a flag said where the database is."""
+    """True if a flag names the database."""
     has_datasets: bool = True
-    """Whether the files of its datasets are as they were when it was finished."""
+    """True if the files of its datasets are unchanged since it finished."""
 
     @property
     def is_done(self) -> bool:
-        """Whether nothing is left to do, and the files of the suite and of datasets are as they were."""
+        """True if no row is left to run and the files of the suite and of datasets are unchanged."""
         done = self.facts.state == "finished" and self.retry.which in ("rest", "none")
         return done and self.has_datasets and not self.changed_files
 
     @property
     def changed_files(self) -> list[str]:
-        """The files of the suite that are not as they were."""
+        """The files of the suite that have changed."""
         before = self.facts.files
         now = file_digests(before)
         return [file for file, digest in now.items() if digest != before[file]]
 
-    def continued(self, prepared: PreparedSuite, digests: Mapping[str, str]) -> Continued:
-        """How the run goes on, where its suite is now this one.
+    def continued(self, prepared: PreparedSuite, digests: Mapping[str, str]) -> Continuation:
+        """Return how the run continues with the suite as it is now.
 
         Raises:
-            UsageError: It is another suite now, and nobody said that this is meant; or rows are to be
-                run again that there are not.
+            UsageError: The suite has changed and --reconcile is not given, or --retry names rows that do not
+                exist.
         """
         sizes = [judged_rows(part) for part in prepared.parts]
         known = [rows for rows in sizes if rows is not None]
         largest = max(known, default=0)
         all_known = len(known) == len(sizes)
         if all_known and (row := self.retry.beyond(largest)) is not None:
-            raise UsageError(
-                f"--retry {self.retry}: there is no row {row}; the last one is {largest - 1}"
-            )
+            raise UsageError(f"--retry {self.retry}: no row {row}; the last row is {largest - 1}")
         with open_runs(self.flags.keep.db, self.environment) as reader:
             reconciled = self._reconciled(reader, prepared, digests)
-        return Continued(
+        return Continuation(
             retry=self.retry, reconciled=reconciled, duration_ms=self.facts.duration_ms
         )
 
     def _reconciled(
         self, reader: Reader, prepared: PreparedSuite, digests: Mapping[str, str]
     ) -> Mapping[str | None, Reconciled]:
-        """What has become of the rows of each task; nothing where all are what they were."""
+        """Return how the rows of each task have changed; empty if none has."""
         sizes = {part.id: judged_rows(part) for part in prepared.parts}
         changed = self.changed_files
         before = dict(zip(self.facts.tasks, self.facts.sizes, strict=True))
         if not changed and sizes == before and digests == self.stored.settings:
             return {}
         was = self.stored.settings
-        # Rows that are known later are looked at when their turn comes, unless all of them are others.
+        # Rows that are only known later are compared then, unless all of them have changed.
         parts = [
             part
             for part in prepared.parts
@@ -107,20 +105,20 @@ class Found:
         }
         gone = [str(task) for task in before if task not in sizes]
         if gone or not all(one.is_same for one in found.values()):
-            self._tell(reader, found, changed, gone)
+            self._report_changes(reader, found, changed, gone)
         return found
 
-    def _tell(
+    def _report_changes(
         self,
         reader: Reader,
         found: Mapping[str | None, Reconciled],
         changed: list[str],
         gone: list[str],
     ) -> None:
-        """Say what has become of the rows.
+        """Print how the rows have changed.
 
         Raises:
-            UsageError: That is not what was asked for.
+            UsageError: --reconcile is not given.
         """
         names = f": {', '.join(map(_short, changed))}" if changed else ""
         lines = [f"the suite of {self.facts.id} has changed{names}"]
@@ -128,9 +126,9 @@ class Found:
             call = partial(_name_of_stored, reader, self.facts, task)
             text = told(one, call)
             lines += [text] if task is None else [f"task {task}: {text}"]
-        lines += [f"task {task} is gone" for task in gone]
+        lines += [f"task {task} was removed" for task in gone]
         if not self.flags.keep.reconcile:
-            hint = "--reconcile keeps the rows that are the same, and runs the others"
+            hint = "pass --reconcile to keep the unchanged rows and run the others"
             raise UsageError("\n".join([*lines, hint]))
         say("\n".join(lines))
 
@@ -145,11 +143,11 @@ def _short(file: str) -> str:
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
-def find_run(suite: Path | None, flags: RunFlags) -> Found:
-    """The stored run that flags ask for. Goes to the folder in which it was begun.
+def find_run(suite: Path | None, flags: RunFlags) -> ResumedRun:
+    """Return the stored run that flags name, and change to the folder in which it was started.
 
     Raises:
-        UsageError: There is none, or it cannot go on like this.
+        UsageError: The run does not exist, or cannot be continued with these flags.
         StoreError: The database cannot be read.
     """
     retry = _retry(flags.keep)
@@ -159,21 +157,23 @@ def find_run(suite: Path | None, flags: RunFlags) -> Found:
         named = None if suite is None else str(suite.absolute())
         facts = reader.run(flags.begin.resume or LATEST, suite=named)
         if facts.state == "running":
-            raise UsageError(f"{facts.id} is being run by another process")
+            raise UsageError(
+                f"{facts.id} is running in another process; wait until it ends, or stop it"
+            )
         if PROGRAM in facts.flags:
             raise UsageError(
-                f"{facts.id} cannot go on from the command line: its suite lives in the program "
-                f"{facts.flags[PROGRAM]}; go on with it there, with "
+                f"{facts.id} cannot be continued from the command line: its suite is part of the program "
+                f"{facts.flags[PROGRAM]}; continue it there, with "
                 f'`await store.resume("{facts.id}", start)` in place of `store.begin(start)`'
             )
         stored = StoredFlags.read(facts.flags, facts.id)
-        goes_on_with = stored.with_flags(_absolute(flags, database))
+        continuing = stored.with_flags(_absolute(flags, database))
         _enter(stored.directory, facts.id)
         has_datasets = facts.state != "finished" or _has_datasets(reader, facts)
-    return Found(
+    return ResumedRun(
         facts=facts,
         stored=stored,
-        flags=goes_on_with,
+        flags=continuing,
         retry=retry,
         environment=environment,
         names_database=flags.keep.db is not None,
@@ -182,7 +182,7 @@ def find_run(suite: Path | None, flags: RunFlags) -> Found:
 
 
 def _has_datasets(reader: Reader, facts: RunFacts) -> bool:
-    """Whether the files of all datasets of a finished run are as they were. Reads all of them."""
+    """Return whether the files of all datasets of a finished run are unchanged. Reads all of them."""
     known = reader.datasets(facts)
     if not known:
         return True
@@ -194,7 +194,7 @@ def _has_datasets(reader: Reader, facts: RunFacts) -> bool:
     )
 
 
-def _retry(keep: KeepFlags) -> Retry:
+def _retry(keep: StorageFlags) -> Retry:
     if keep.retry_errors:
         return Retry("errors")
     if keep.retry is None:
@@ -206,7 +206,7 @@ def _retry(keep: KeepFlags) -> Retry:
 
 
 def _absolute(flags: RunFlags, database: Path) -> RunFlags:
-    """The same flags, whatever the working directory will be."""
+    """Return the flags with absolute paths, so that the working directory may change."""
     return attrs.evolve(
         flags,
         what=attrs.evolve(
@@ -222,20 +222,20 @@ def _absolute(flags: RunFlags, database: Path) -> RunFlags:
 
 
 def _enter(directory: Path, run: str) -> None:
-    """Go to the folder in which a run was begun: its flags name files as they are seen from there."""
+    """Change to the folder in which a run was started, since its flags name files relative to it."""
     try:
         os.chdir(directory)
     except OSError as error:
-        msg = f"{run} was begun in {directory}, which cannot be entered: {error.strerror}"
+        msg = f"{run} was started in {directory}, which cannot be opened: {error.strerror}"
         raise UsageError(msg) from None
 
 
-def end_again(found: Found, outputs: tuple[Path, ...]) -> int:
-    """Say that nothing is left of a run, write the files that are wanted, and end as it did."""
+def report_finished(found: ResumedRun, outputs: tuple[Path, ...]) -> int:
+    """Report that a run is complete, write the requested files, and return the exit code of the run."""
     facts, environment = found.facts, found.environment
     written = [("-o", path) for path in outputs]
     check_files(databases=databases(found.flags.keep.db, environment), written=written)
-    check_spared(written, facts.files)
+    check_not_suite_files(written, facts.files)
     check_outputs(outputs)
     unwritten = []
     with open_runs(found.flags.keep.db, environment) as reader:
@@ -251,6 +251,6 @@ def end_again(found: Found, outputs: tuple[Path, ...]) -> int:
         datasets=datasets,
         unwritten=bool(unwritten),
     )
-    say(f"{facts.id} is finished: nothing is left to run")
+    say(f"{facts.id} is finished: no row is left to run")
     say(ended.line)
     return ended.code

@@ -1,5 +1,5 @@
 # Apart from `cli.run.command`: loaded when it is used.
-"""`trioeval run`: from suite files and flags to a run, or to what is wrong with them."""
+"""`trioeval run`: prepares and runs a loaded suite, or reports what is wrong with it."""
 
 import gc
 import os
@@ -18,8 +18,15 @@ from trioeval.cli.environment import (
     databases,
     read_environment,
 )
-from trioeval.cli.flags import RunFlags, WhatFlags
-from trioeval.cli.inputs import Loaded, Named, check_files, check_spared, environ_with, read_earlier
+from trioeval.cli.flags import RunFlags, SuiteFlags
+from trioeval.cli.inputs import (
+    LoadedSuite,
+    NamedFile,
+    check_files,
+    check_not_suite_files,
+    environ_with,
+    read_earlier,
+)
 from trioeval.cli.interrupts import Interrupts
 from trioeval.cli.logs import shown_logs
 from trioeval.cli.output import check_outputs
@@ -28,15 +35,15 @@ from trioeval.cli.run.agents import check_workspaces
 from trioeval.cli.run.execution import Execution
 from trioeval.cli.run.observers import check_telemetry, check_trace
 from trioeval.cli.run.plan import plan_lines, size_lines
-from trioeval.cli.run.resume import Found
+from trioeval.cli.run.resume import ResumedRun
 from trioeval.cli.run.start import start_of
-from trioeval.cli.run.storage import Keeping
+from trioeval.cli.run.storage import RunStorage
 from trioeval.cli.settings import (
     earlier_files,
     filters_of,
+    resolve_settings,
     runs_one_by_one,
-    said_in_vain,
-    settle,
+    unused_option_warnings,
     with_flags,
 )
 from trioeval.cli.stored_flags import stored_flags
@@ -56,31 +63,31 @@ from trioeval.suite.sizes import TooManyRowsError
 
 
 def run_loaded(
-    loaded: Loaded, given: RunFlags, interrupts: Interrupts, found: Found | None = None
+    loaded: LoadedSuite, given: RunFlags, interrupts: Interrupts, found: ResumedRun | None = None
 ) -> int:
     """Run a suite and return the exit code.
 
     Args:
         loaded: The suite.
-        given: What it is run with.
+        given: The flags.
         interrupts: The signals that end it.
-        found: The stored run that goes on; None for a new one.
+        found: The stored run to continue; None for a new run.
 
     Raises:
-        SuiteError: Its providers are wrong, or files of seeds.
+        SuiteError: Its providers or files of seeds are wrong.
         UsageError: A flag cannot be used.
-        OutputError: A result or recording cannot be written.
-        StoreError: The run cannot be kept.
-        DatasetError: A dataset cannot be begun in its folder; the run is not begun either.
+        OutputError: A result file or recording cannot be written.
+        StoreError: The run cannot be stored.
+        DatasetError: A dataset cannot be written to its folder; the run is not started either.
     """
     suite = loaded.suite
     environment = read_environment({**loaded.environ, **suite.env})
-    # What files say that a suite names does not choose what is written to.
+    # Environment files that a suite names must not choose which files are written.
     own_environment = read_environment(environ_with(given.what.env_file))
-    flags = settle(suite, given)
+    flags = resolve_settings(suite, given)
     plans = flags.output.plan
     if plans and given.output.output:
-        raise UsageError("--plan and -o exclude each other: a plan has no results")
+        raise UsageError("--plan and -o exclude each other: a plan has no results to write")
     _check_files(suite, flags, own_environment)
     changed = with_flags(suite, flags, environment)
     try:
@@ -88,21 +95,21 @@ def run_loaded(
     except TooManyRowsError as error:
         if not plans:
             raise
-        return _tell_plan(size_lines(error))
+        return _show_plan(size_lines(error))
     known = all(part.rows is not None for part in prepared.parts)
     if known and not prepared.size and not flags.rows.allow_empty and _has_rows(suite):
-        raise UsageError("the filters leave no row to run; --allow-empty makes that no mistake")
-    warnings = (*said_in_vain(suite, given), *environment.warnings, *prepared.warnings)
+        raise UsageError("no rows match the filters (pass --allow-empty to accept this)")
+    warnings = (*unused_option_warnings(suite, given), *environment.warnings, *prepared.warnings)
     for warning in () if flags.output.quiet else warnings:
         say(f"warning: {warning}")
-    _tell_cut_recordings(prepared)
+    _warn_of_cut_recordings(prepared)
     _check_recorded(prepared, flags.what)
     prepared = attrs.evolve(prepared, opened=read_seeds(prepared))
     if plans:
-        return _tell_plan(plan_lines(prepared))
+        return _show_plan(plan_lines(prepared))
     if found is None:
         check_folders(prepared)
-    keeping = Keeping(
+    storage = RunStorage(
         database=database_path(flags.keep.db, own_environment)
         if flags.begin.write is not False
         else None,
@@ -116,36 +123,36 @@ def run_loaded(
         reconcile=flags.keep.reconcile,
         named=flags.keep.db is not None if found is None else found.names_database,
     )
-    check_workspaces(prepared, keeping.database)
+    check_workspaces(prepared, storage.database)
     sources = CodeFiles(suite.directory)
     digests = {part.id or "": task_digest(part, sources) for part in prepared.parts}
     if found is None:
         stored = stored_flags(loaded.named, given, flags.output.output, digests)
     else:
-        # What is given now is of this execution alone: the next one goes by the beginning again.
+        # Flags given now hold for this execution only; the next one uses those of the start again.
         stored = attrs.evolve(found.stored, settings=digests)
     execution = Execution(
         prepared,
         flags,
         environment,
-        keeping,
+        storage,
         continued=None if found is None else found.continued(prepared, digests),
         start=start_of(prepared, stored.json(), None if found is None else found.facts),
         interrupts=interrupts,
         progress=_progress(suite, flags, environment),
         environ=os.environ,
     )
-    check_spared(_written(flags), [*execution.start.files, *named_files(suite)])
+    check_not_suite_files(_written(flags), [*execution.start.files, *named_files(suite)])
     return _execute(execution)
 
 
 def _prepared(
-    loaded: Loaded, suite: Suite, flags: RunFlags, environment: EnvironmentSettings
+    loaded: LoadedSuite, suite: Suite, flags: RunFlags, environment: EnvironmentSettings
 ) -> PreparedSuite:
-    """What is run of a suite, as flags have changed it.
+    """Prepare a suite with the filters of flags.
 
     Raises:
-        SuiteError: As for `prepare`.
+        SuiteError: Its providers, transforms or files are wrong.
     """
     filters = filters_of(loaded.suite, flags.rows)
     if earlier := earlier_files(flags.rows):
@@ -164,7 +171,7 @@ def _prepared(
     )
 
 
-def _tell_plan(lines: Iterable[str]) -> int:
+def _show_plan(lines: Iterable[str]) -> int:
     for line in lines:
         show(line)
     return Exit.OK
@@ -181,7 +188,7 @@ def _execute(execution: Execution) -> int:
     check_telemetry(on=flags.output.otel)
     record = flags.what.record
     recording = nullcontext() if record is None else Recorder.create(record)
-    # What is loaded by now lives as long as the process: the collector need not look at it again.
+    # LoadedSuite objects live as long as the process, so the garbage collector need not visit them again.
     gc.collect()
     gc.freeze()
     with shown_logs(flags.output.log), recording as recorder:
@@ -194,7 +201,7 @@ def _execute(execution: Execution) -> int:
 
 
 def _progress(suite: Suite, flags: RunFlags, environment: EnvironmentSettings) -> Progress:
-    """What tells of a run."""
+    """Return the progress of a run."""
     if not flags.output.progress:
         return Progress()
     mode, strip = flags.output.progress_mode, environment.strip
@@ -202,7 +209,7 @@ def _progress(suite: Suite, flags: RunFlags, environment: EnvironmentSettings) -
 
 
 def _check_files(suite: Suite, flags: RunFlags, environment: EnvironmentSettings) -> None:
-    """Refuse a file that is named twice."""
+    """Raise if a file is named twice."""
     read = {
         "the suite": suite.file,
         "--replay": flags.what.replay,
@@ -213,36 +220,36 @@ def _check_files(suite: Suite, flags: RunFlags, environment: EnvironmentSettings
     named += (("--env-file", path) for path in flags.what.env_file)
     earlier = dict.fromkeys(one.path for one in earlier_files(flags.rows))
     named += (("the earlier results", path) for path in earlier)
-    # Also where this run is kept nowhere: what is there already is worth as much.
+    # Also for a run that is not stored: an existing database must not be overwritten.
     check_files(named, databases=databases(flags.keep.db, environment), written=_written(flags))
 
 
-def _written(flags: RunFlags) -> list[Named]:
+def _written(flags: RunFlags) -> list[NamedFile]:
     single = {"--record": flags.what.record, "--trace": flags.output.trace}
     found = [(name, path) for name, path in single.items() if path is not None]
     return [*found, *(("-o", path) for path in flags.output.output)]
 
 
-def _check_recorded(prepared: PreparedSuite, flags: WhatFlags) -> None:
-    """Tell that programs which work on cases are in no recording, since what they did is not their replies.
+def _check_recorded(prepared: PreparedSuite, flags: SuiteFlags) -> None:
+    """Warn that a recording leaves out agent programs, whose work is more than replies.
 
     Raises:
-        UsageError: A recording is to stand for one.
+        UsageError: A recording is to be replayed in place of such a program.
     """
     suites = (part.prepared.suite for part in prepared.parts)
     agents = (suite for suite in suites if isinstance(suite.settings, AgentSettings))
     programs = [one.id for suite in agents for one in suite.providers if one.id.startswith("exec:")]
     if not programs:
         return
-    which = f"{inert(programs[0], 80)} is an agent, and what it does is no reply"
+    which = f"{inert(programs[0], 80)} is an agent program, whose work is more than replies"
     if flags.replay is not None:
-        raise UsageError(f"--replay: {which}; run its task without a recording")
+        raise UsageError(f"--replay: {which}; run its task without --replay")
     if flags.record is not None:
         say(f"warning: --record leaves out programs: {which}")
 
 
-def _tell_cut_recordings(prepared: PreparedSuite) -> None:
+def _warn_of_cut_recordings(prepared: PreparedSuite) -> None:
     replayed = [spec.settings for part in prepared.parts for spec in part.prepared.specs]
     cut = (one.file for one in replayed if isinstance(one, ReplaySettings) and one.is_cut)
     for file in dict.fromkeys(cut):
-        say(f"{file}: the last line is cut off, and left out")
+        say(f"{file}: the last line is cut off and ignored")

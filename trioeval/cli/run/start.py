@@ -1,4 +1,4 @@
-"""How a run begins in its store: anew, or where an earlier execution of it left off."""
+"""The start of a run in its store: a new run, or the continuation of an earlier execution."""
 
 import secrets
 from collections.abc import Mapping
@@ -14,25 +14,25 @@ from trioeval.store.beginning import run_start
 
 
 @attrs.frozen(kw_only=True)
-class Continued:
-    """How a run goes on that was begun before."""
+class Continuation:
+    """The continuation of a run."""
 
     retry: Retry
     reconciled: Mapping[str | None, Reconciled]
-    """What has become of the rows of each task."""
+    """The changes of the rows of each task."""
     duration_ms: float = 0.0
-    """Of its earlier executions."""
+    """The duration of earlier executions."""
 
 
 def start_of(
     prepared: PreparedSuite, flags: Mapping[str, Any], facts: RunFacts | None = None
 ) -> RunStart:
-    """What is written down of the run of a suite before anything is called.
+    """Return what is stored about a run before any call.
 
     Args:
         prepared: The suite.
-        flags: What it was asked for with, as JSON data.
-        facts: Of the run that goes on; None for a new one.
+        flags: The flags of its start, as JSON data.
+        facts: The stored run to continue; None for a new run.
     """
     now = datetime.now(UTC)
     run = f"eval-{now:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}" if facts is None else facts.id
@@ -40,12 +40,12 @@ def start_of(
     return run_start(prepared, run=run, utc_created=created, flags=flags)
 
 
-async def begin(store: Store, start: RunStart, continued: Continued | None = None) -> StoredRun:
-    """Begin a run, or go on with it: nothing is asked before the file says so.
+async def begin(store: Store, start: RunStart, continued: Continuation | None = None) -> StoredRun:
+    """Start or continue a run in the store, before any provider is called.
 
     Raises:
-        UsageError: It is under way elsewhere.
-        StoreError: It cannot be written down.
+        UsageError: It is running elsewhere.
+        StoreError: It cannot be stored.
     """
     if continued is not None:
         return await store.resume(
@@ -59,5 +59,5 @@ async def begin(store: Store, start: RunStart, continued: Continued | None = Non
 
 
 def utc(instant: datetime) -> str:
-    """An instant as JavaScript writes it."""
+    """Return an instant as JavaScript formats it."""
     return instant.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,4 +1,4 @@
-"""What a run is kept in: the store of runs and the cache of replies."""
+"""The storage of a run: the store of runs and the cache of replies."""
 
 import shlex
 from collections.abc import AsyncIterator, Callable
@@ -14,44 +14,44 @@ from trioeval.store.cache.cache import Cache, open_cache
 
 
 @attrs.frozen(kw_only=True)
-class Keeping:
-    """Where a run and its replies are kept."""
+class RunStorage:
+    """The storage of a run and its replies."""
 
     database: Path | None
-    """None keeps the run only as long as it goes."""
+    """None stores the run only while it runs."""
     durability: Literal["normal", "full"] = "normal"
     wal: bool = True
-    """Whether the files have write-ahead logs."""
+    """True if the files use write-ahead logs."""
     is_cached: bool = True
-    """Whether replies come from a cache, and go into it."""
+    """True if replies are read from and written to a cache."""
     cache: Path | None = None
-    """The file of the cache; None for one in memory."""
+    """The file of the cache; None for a cache in memory."""
     cache_ttl_s: float = 1_209_600
     refresh: bool = False
-    """Whether everything is asked anew."""
+    """True if providers are called even for cached replies."""
     reconcile: bool = False
-    """Whether a run that goes on may be of another suite than it was."""
+    """True if the suite of a continued run may have changed."""
     named: bool = False
-    """Whether a flag says where the database is, which has to be said again."""
+    """True if a flag names the database, so that commands must name it too."""
 
     def resume(self, run: str, *, retry: bool = False) -> str:
-        """The command that goes on with a run.
+        """Return the command that continues a run.
 
         Args:
-            run: Its id.
-            retry: Whether it also tries again what was lost.
+            run: The id of the run.
+            retry: Whether the command also runs rows with errors again.
 
         Example:
-            >>> Keeping(database=Path("my runs.db"), named=True).resume("eval-1")
+            >>> RunStorage(database=Path("my runs.db"), named=True).resume("eval-1")
             "trioeval resume eval-1 --db 'my runs.db'"
         """
         return self._command("resume", run, *(["--retry", "errors"] if retry else ()))
 
     def show(self, run: str, task: str | None, index: int) -> str | None:
-        """The command that shows a row of a run; None where the run is not kept.
+        """Return the command that shows a row of a run; None if the run is not stored.
 
         Example:
-            >>> Keeping(database=Path("runs.db")).show("eval-1", "quiz", 3)
+            >>> RunStorage(database=Path("runs.db")).show("eval-1", "quiz", 3)
             'trioeval show eval-1 3 --task quiz'
         """
         if self.database is None:
@@ -64,31 +64,31 @@ class Keeping:
 
 
 @asynccontextmanager
-async def open_kept(
-    keeping: Keeping, on_error: Callable[[StoreError], None], warn: Callable[[str], None]
+async def open_storage(
+    storage: RunStorage, on_error: Callable[[StoreError], None], warn: Callable[[str], None]
 ) -> AsyncIterator[tuple[Store, Cache | None]]:
-    """Open the store and the cache of a run, for as long as the block.
+    """Open the store and the cache of a run while the block runs.
 
     Args:
-        keeping: What that is.
-        on_error: Told when nothing can be written any more.
-        warn: Told of what does no harm, such as a cache that cannot be used.
+        storage: The storage of the run.
+        on_error: Called when the store can no longer be written.
+        warn: Called with problems that do no harm, such as a cache that cannot be used.
 
     Raises:
-        StoreError: The store cannot be used; says which flags help.
+        StoreError: The store cannot be used; the message names flags that help.
     """
     caching: AbstractAsyncContextManager[Cache | None] = nullcontext()
-    if keeping.is_cached:
+    if storage.is_cached:
         caching = open_cache(
-            keeping.cache,
-            ttl_s=keeping.cache_ttl_s,
-            wal=keeping.wal,
+            storage.cache,
+            ttl_s=storage.cache_ttl_s,
+            wal=storage.wal,
             told=lambda error: warn(str(error)),
         )
     storing = open_store(
-        keeping.database,
-        durability=keeping.durability,
-        wal=keeping.wal,
+        storage.database,
+        durability=storage.durability,
+        wal=storage.wal,
         on_error=on_error,
         on_warning=warn,
     )

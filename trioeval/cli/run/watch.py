@@ -1,8 +1,7 @@
 # Apart from `cli.run.command`: loaded when it is used.
-"""Runs again whenever a file of the suite changes.
+"""Running a suite again whenever one of its files changes.
 
-Files are looked at twice a second: that works on every system and in every folder, and costs nothing that
-anybody would notice.
+Files are polled twice a second, which works on every system and in every folder at a negligible cost.
 """
 
 import signal
@@ -18,32 +17,32 @@ from trioeval.cli.interrupts import Interrupts
 from trioeval.cli.terminal import Exit, say
 
 PERIOD = 0.5
-"""Seconds between two looks."""
+"""Seconds between two polls."""
 
 Mark: TypeAlias = tuple[int, int, int] | None
-"""What changes when a file does: time, size and identity; None where there is none."""
+"""The time, size and inode of a file, which change when it does; None without a file."""
 
 
 @attrs.frozen
-class Watched:
-    """A run that is over, and what it was made of."""
+class WatchedRun:
+    """A run that has ended, and its files."""
 
     code: int
-    """Its exit code."""
+    """The exit code of the run."""
     marks: Mapping[Path, Mark]
-    """How the files that it was made of were when it began."""
+    """The marks of its files when it started."""
 
 
-def watch(run_once: Callable[[], Watched], interrupts: Interrupts) -> int:
-    """Run, wait for a change, and run again, until a signal comes.
+def watch(run_once: Callable[[], WatchedRun], interrupts: Interrupts) -> int:
+    """Run, wait for a change, and run again, until a signal is received.
 
     Args:
-        run_once: Runs the suite as it is now; says itself what is wrong.
+        run_once: Runs the suite as it is now, and reports errors itself.
         interrupts: The signals that end it.
 
     Returns:
-        The exit code of the run in which the signal came; between runs 0 for SIGINT, as that is how one
-        stops watching, and for others what they ask for.
+        The exit code of the run during which the signal was received. Between runs it is 0 for SIGINT, which
+        is the usual way to stop watching, and the code of the signal for others.
     """
     while True:
         interrupts.begin_loading()
@@ -52,7 +51,7 @@ def watch(run_once: Callable[[], Watched], interrupts: Interrupts) -> int:
         if interrupts.received:
             return done.code
         files = sum(not path.is_dir() for path in done.marks)
-        say(f"watching {files} files; interrupt to stop")
+        say(f"watching {files} {'file' if files == 1 else 'files'}; interrupt to stop")
         changed = interrupts.run(partial(wait_changed, done.marks))
         if changed is None:
             return Exit.OK if interrupts.received[0] is signal.SIGINT else interrupts.code
@@ -60,11 +59,11 @@ def watch(run_once: Callable[[], Watched], interrupts: Interrupts) -> int:
 
 
 async def wait_changed(marks: Mapping[Path, Mark], period: float = PERIOD) -> Path:
-    """Wait until a file is not as it was, and return it. A checkpoint.
+    """Wait until a file has changed, and return it. A checkpoint.
 
     Args:
-        marks: How the files were.
-        period: Seconds between two looks.
+        marks: The marks of the files before.
+        period: Seconds between two polls.
     """
     while True:
         await trio.sleep(period)
@@ -74,12 +73,12 @@ async def wait_changed(marks: Mapping[Path, Mark], period: float = PERIOD) -> Pa
 
 
 def marks_of(files: Collection[Path]) -> dict[Path, Mark]:
-    """How some files are now."""
+    """Return the present marks of some files."""
     return {path: mark_of(path) for path in files}
 
 
 def mark_of(path: Path) -> Mark:
-    """How a file is now."""
+    """Return the present mark of a file."""
     try:
         found = path.stat()
     except OSError:

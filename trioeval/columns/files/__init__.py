@@ -1,21 +1,22 @@
-"""The folder of a dataset: one file for each group of rows, and what is known of them.
+"""The folder of a dataset: one file for each group of rows, and notes about them.
 
     problems/
-        dataset.json       what the dataset is, and the digest of each file; written at begin and end
-        groups.jsonl       groups as they are written; gone when the dataset is complete
+        dataset.json       the description of the dataset and the digest of each file; written at start and
+        end groups.jsonl       groups as they are written; removed when the dataset is complete
         batch_00000.parquet, batch_00001.parquet, …    (or .jsonl)
-        aside/…            columns that processors have left out
-        final/…            where the whole of it was processed after it was made: the rows as they are then,
-                           with a dataset.json of their own; the files above stay as they were
+        aside/…            columns that processors removed
+        final/…            if the whole dataset was processed after generation: the final rows, with their own
+                           dataset.json; the files above stay unchanged
 
-A file is written under another name, brought to the disk, and renamed; then its folder is, and then it is
-noted. So a file with its name is whole, and what is not noted is known by its digest. `final` comes to be by
-one rename, and only when all of it is safe; one of a time before is read, by another name, until then. One
-that is not as it was written is removed when the folder is opened again, for it can be made again.
+A file is written under another name, synced to disk, and renamed; then its folder is synced, and then the
+file is noted. So a file with its final name is complete, and one that is not noted is identified by its
+digest. `final` is created by one rename, after all of it is synced; until then an older one is read under
+another name. A file that has changed since it was written is removed when the folder is opened again, because
+it can be made again.
 
-Two runs with the same rows write the same bytes: no time, no id of a run stands in them.
+Two runs with the same rows write the same bytes: the files contain no times and no run ids.
 
-All of it blocks, and is called in threads.
+All functions block, and are called in threads.
 """
 
 from trioeval.columns.files.folder import DatasetFolder as DatasetFolder

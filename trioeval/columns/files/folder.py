@@ -1,4 +1,4 @@
-"""The folder while a dataset is built."""
+"""The folder of a dataset during its construction."""
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -46,10 +46,10 @@ from trioeval.errors import DatasetError
 def chosen_format(
     wanted: Literal["auto", "parquet", "jsonl"], columns: Mapping[str, ColumnType]
 ) -> Format:
-    """The format of a new dataset: `auto` is Parquet where it can be had, or else JSON lines.
+    """Return the format of a new dataset: `auto` is Parquet if it is available, otherwise JSON lines.
 
     Raises:
-        DatasetError: Parquet is wanted and cannot be had.
+        DatasetError: Parquet was requested and is not available.
     """
     if wanted == "jsonl":
         return "jsonl"
@@ -63,27 +63,27 @@ def chosen_format(
 
 @attrs.define(eq=False)
 class DatasetFolder:
-    """A folder that files are written to. Made by `open_folder`; closed when nothing more is written.
+    """A folder for the files of a dataset. Made by `open_folder`; closed after the last write.
 
     It may be used from several threads; files are written one at a time.
     """
 
     path: Path
     header: Header
-    """Of what is written: the wanted one, with the groups of what was there before."""
+    """The header of the files: the requested one, with the groups of an existing dataset."""
     format: Format
     written: dict[int, GroupFile] = attrs.field(factory=dict)
-    """Groups that are there, each with a file that is as it was written."""
+    """Written groups whose files are unchanged."""
     damaged: tuple[GroupFile, ...] = ()
-    """Groups that were written and whose files are not as they were; to be written again."""
+    """Written groups whose files have changed; to be written again."""
     is_processed: bool = False
-    """Whether `final` is there. One whose files were not as they were written is gone since it was opened."""
+    """True if `final` exists and is unchanged; a changed one is removed on opening."""
     moved: Path | None = None
-    """Where a dataset is now that was there and did not fit."""
+    """The new location of an existing dataset that did not fit."""
     result: Mapping[str, Any] | None = None
-    """How the dataset ended, if it was complete when it was opened."""
+    """The result of the dataset, if it was complete when the folder was opened."""
     kinds: Mapping[str, str] = attrs.field(factory=dict)
-    """What DuckDB calls the types that columns keep in Parquet files, by name; see `kept_kind`."""
+    """DuckDB's names of the types that columns keep in Parquet files, by column; see `kept_kind`."""
     _disk: Disk = attrs.field(factory=Disk, repr=False)
     _file_lock: FileLock | None = attrs.field(default=None, repr=False)
     _parquet: Parquet | None = attrs.field(default=None, repr=False)
@@ -91,23 +91,23 @@ class DatasetFolder:
 
     @property
     def data(self) -> Path:
-        """Where the files of the rows stand: the folder, or `final` in it once all of it was processed."""
+        """The folder of the final rows: the folder itself, or `final` in it after processing."""
         return data_folder(self.path)
 
     def write(
         self, group: int, rows: NumberedRows, dropped: Mapping[str, int] | None = None
     ) -> GroupFile:
-        """Write the rows of a group, by number in ascending order; none makes no file.
+        """Write the rows of a group, by number in ascending order; no rows make no file.
 
-        What a row has beside the columns of the header is left out; what it lacks is null.
+        Columns that the header does not have are left out; missing ones become null.
 
         Args:
             group: Its number.
             rows: Numbers and values.
-            dropped: How many of its rows are not there, by cause; noted with it.
+            dropped: The number of missing rows by cause; noted with the group.
 
         Raises:
-            DatasetError: It cannot be written, or a value does not fit its column.
+            DatasetError: The group cannot be written, or a value does not fit its column.
         """
         wanted = self.header.grouping.rows_of(group)
         name = batch_name(group, self.format)
@@ -140,7 +140,7 @@ class DatasetFolder:
         columns: Mapping[str, ColumnType],
         full: int,
     ) -> GroupFile:
-        """Write a file under a name that it does not keep; it is gone if that fails."""
+        """Write a file under a temporary name; remove it on failure."""
         parquet = self._parquet
         kinds = {} if parquet is None else self.kinds
         try:
@@ -174,18 +174,18 @@ class DatasetFolder:
         *,
         final: bool = False,
     ) -> None:
-        """Write columns that a processor has left out, in the format of the dataset, with row numbers.
+        """Write columns that a processor removed, in the format of the dataset, with row numbers.
 
-        In Parquet the numbers are the column `row`, with `_` appended as long as a column is called so.
+        In Parquet the numbers are in the column `row`, with `_` appended while that name is taken.
 
         Args:
             group: Its number.
-            rows: Numbers, and values of what is left out.
+            rows: Numbers, and values of the removed columns.
             columns: The types of all columns of the dataset.
-            final: Whether it was left out of the whole: what was left out of groups before stays.
+            final: True if they were removed from the whole dataset: files of single groups remain.
 
         Raises:
-            DatasetError: It cannot be written, or a value is no JSON or does not fit its column.
+            DatasetError: The file cannot be written, or a value is not JSON or does not fit its column.
         """
         path = self.path / ASIDE / (FINAL if final else "") / batch_name(group, self.format)
         content: bytes | Callable[[Path], None]
@@ -222,17 +222,17 @@ class DatasetFolder:
         *,
         columns: Mapping[str, ColumnType] | None = None,
     ) -> None:
-        """Write all groups anew into the folder `final`, which from one rename on is the dataset.
+        """Write all groups again into the folder `final`, which one rename makes the content of the dataset.
 
-        What was written before stays as it was beside it: it is what this can be done from again. What is
-        killed meanwhile leaves what was there: no `final`, or the one of a time before.
+        The earlier files stay unchanged, so that this can be repeated. A killed process leaves the previous
+        state: no `final`, or the old one.
 
         Args:
             groups: The rows of each group that has any.
-            columns: Those that are written, if they are others now.
+            columns: The written columns, if they differ now.
 
         Raises:
-            DatasetError: It cannot be written, or a value does not fit its column.
+            DatasetError: A file cannot be written, or a value does not fit its column.
         """
         columns = self.header.columns if columns is None else columns
         final, part = self.path / FINAL, self.path / part_name(FINAL)
@@ -260,9 +260,9 @@ class DatasetFolder:
             self.is_processed = True
 
     def _put_final(self, part: Path) -> None:
-        """Let a folder take the place of processed rows of a time before, if there are any.
+        """Replace existing processed rows by a folder.
 
-        Until it is there, they are read by the name that they get meanwhile.
+        Until it is in place, the old rows are read under a temporary name.
         """
         disk, final, old = self._disk, self.path / FINAL, old_final(self.path)
         try:
@@ -278,7 +278,7 @@ class DatasetFolder:
         disk.remove(old)
 
     def finish(self, result: Mapping[str, Any]) -> None:
-        """The dataset is complete: note all of it, with what became of its rows (without times).
+        """Note that the dataset is complete, with its result (without times).
 
         Raises:
             DatasetError: It cannot be written.
@@ -291,12 +291,12 @@ class DatasetFolder:
                 raise unwritable(self.path / NOTE, error) from error
 
     def note(self, groups: Mapping[int, GroupFile], result: Mapping[str, Any] | None) -> bytes:
-        """The content of `dataset.json`."""
+        """Return the content of `dataset.json`."""
         note = Note(header=self.header, format=self.format, groups=groups, result=result)
         return note_text(note).encode()
 
     def close(self) -> None:
-        """Let others write to the folder. Nothing is written after it."""
+        """Release the lock of the folder. Nothing is written afterwards."""
         if self._parquet is not None:
             self._parquet.close()
             self._parquet = None

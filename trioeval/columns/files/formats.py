@@ -1,7 +1,7 @@
-"""Values as files hold them: of each type one form, in all formats, so that what is read is the same.
+"""Conversion of values for files: each type has the same form in all formats, and is read back equal.
 
-Numbers are exact: whole ones have 64 bits, the others are finite. A half of a surrogate pair stands for no
-character and no file can hold it as text: it is written as JSON would escape it, with a backslash.
+Numbers are exact: whole numbers have 64 bits, others are finite. A lone surrogate is not a character and
+cannot be stored as text: it is written as its JSON escape, with a backslash.
 """
 
 import base64
@@ -24,30 +24,30 @@ from trioeval.columns.cell_types import ColumnType, fits
 from trioeval.errors import DatasetError
 
 NumberedRows: TypeAlias = Sequence[tuple[int, Mapping[str, Any]]]
-"""Rows with their numbers."""
+"""Row numbers with their rows."""
 
-_TOLD = 5  # mistakes
+_LISTED = 5  # listed mistakes
 _LONGEST = 60  # characters of a value in a message
 
 _HALF = re.compile("[\ud800-\udfff]")
 
 encode_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
-"""JSON text of a value.
+"""Returns the JSON text of a value.
 
 Raises:
-    TypeError, ValueError, RecursionError: It is no JSON.
+    TypeError, ValueError, RecursionError: It is not valid JSON.
 """
 
 
 def file_columns(
     rows: NumberedRows, columns: Mapping[str, ColumnType], texts: Collection[str] = ()
 ) -> Mapping[str, Sequence[Any]]:
-    r"""The values of all rows, by column; of `json` their JSON text. What a row lacks is None.
+    r"""Return the values of all rows by column; values of `json` as JSON text. Missing values are None.
 
     Args:
         rows: The rows.
         columns: Their columns.
-        texts: Columns of which JSON text is wanted as well.
+        texts: Further columns to return as JSON text.
 
     Raises:
         DatasetError: Values do not fit their columns.
@@ -60,7 +60,7 @@ def file_columns(
         >>> file_columns([(7, {"a": "2"})], {"a": "int"})
         Traceback (most recent call last):
             ...
-        trioeval.errors.DatasetError: row 7, column 'a': '2' is no whole number of 64 bits (type int)
+        trioeval.errors.DatasetError: row 7, column 'a': '2' is not a whole number of 64 bits (type int)
     """
     mistakes: list[str] = []
     found: dict[str, list[Any]] = {}
@@ -76,19 +76,19 @@ def file_columns(
             elif fits(value, kind):
                 values.append(change(value))
             else:
-                mistakes.append(f"row {number}, column {name!r}: {_told(value, kind)}")
-                if len(mistakes) > _TOLD:
-                    raise DatasetError("\n".join([*mistakes[:_TOLD], "… and more"]))
+                mistakes.append(f"row {number}, column {name!r}: {_misfit(value, kind)}")
+                if len(mistakes) > _LISTED:
+                    raise DatasetError("\n".join([*mistakes[:_LISTED], "… and more"]))
     if mistakes:
         raise DatasetError("\n".join(mistakes))
     return found
 
 
 def as_read(value: Any, kind: ColumnType) -> Any:
-    r"""A value as it is read from files: who goes on with a dataset sees no other one than who began it.
+    r"""Return a value as it is read from files: a resumed run sees the same values as the first execution.
 
     Args:
-        value: One that fits the type, and is not None.
+        value: A value that fits the type, and is not None.
         kind: The type.
 
     Example:
@@ -108,7 +108,7 @@ _ATOMS = frozenset({int, float, bool, type(None)})
 
 
 def _is_as_read(value: Any) -> bool:
-    """Whether all parts are of plain classes, and texts without halves of characters."""
+    """Return True if all parts have plain classes, and no text has lone surrogates."""
     parts = [value]
     while parts:
         part = parts.pop()
@@ -131,7 +131,7 @@ def _json_of(change: Callable[[Any], Any], value: Any) -> str:
 
 
 def _text(value: str) -> str:
-    return mended(str.__str__(value))  # that of an enumeration is its name
+    return mended(str.__str__(value))  # `str` of an enumeration is its name
 
 
 def _bool(value: bool) -> bool:  # noqa: FBT001 - it is the value
@@ -147,11 +147,11 @@ def _json(value: Any) -> str:
 
 
 def mended(text: str, *, is_json: bool = False) -> str:
-    r"""A text with halves of surrogate pairs escaped; two that belong together are one character.
+    r"""Return a text with lone surrogates escaped; two that form a pair become one character.
 
     Args:
         text: The text.
-        is_json: Whether it is JSON text: what is read from it is escaped then.
+        is_json: True for JSON text: the text that is read from it is escaped then.
 
     Example:
         >>> print(mended("a\ud800b"), mended("\ud83d\ude00") == "😀")
@@ -171,21 +171,21 @@ def mended(text: str, *, is_json: bool = False) -> str:
 @attrs.frozen
 class _Kind:
     change: Callable[[Any], Any]
-    """The value as files hold it, if it fits."""
+    """Converts a valid value to its form in files."""
     wanted: str
 
 
 _KINDS: Mapping[ColumnType, _Kind] = {
-    "text": _Kind(_text, "no text"),
-    "int": _Kind(int, "no whole number of 64 bits"),
-    "float": _Kind(float, "no finite number"),
+    "text": _Kind(_text, "not text"),
+    "int": _Kind(int, "not a whole number of 64 bits"),
+    "float": _Kind(float, "not a finite number"),
     "bool": _Kind(_bool, "neither true nor false"),
-    "vector": _Kind(_vector, "no list of finite numbers"),
-    "json": _Kind(_json, "no JSON"),
+    "vector": _Kind(_vector, "not a list of finite numbers"),
+    "json": _Kind(_json, "not JSON"),
 }
 
 
-def _told(value: Any, kind: ColumnType) -> str:
+def _misfit(value: Any, kind: ColumnType) -> str:
     why = f": {_json_trouble(value)}" if kind == "json" else ""
     return f"{_shown(value)} is {_KINDS[kind].wanted} (type {kind}){why}"
 
@@ -195,13 +195,13 @@ def _json_trouble(value: Any) -> str:
         encode_json(value)
     except (TypeError, ValueError, RecursionError) as error:
         return str(error)
-    return "its keys must be texts, its lists be lists, and it not be too deep"
+    return "keys must be texts, sequences must be lists, and it must not be nested too deeply"
 
 
 def _shown(value: Any) -> str:
     try:
         shown = repr(value)
-    except Exception:  # noqa: BLE001 - objects of users may do anything when looked at; huge numbers too
+    except Exception:  # noqa: BLE001 - `repr` of users' objects may raise anything, and so do huge numbers
         shown = type(value).__name__
     shown = mended(shown)
     return shown if len(shown) <= _LONGEST else f"{shown[: _LONGEST - 1]}…"
@@ -212,15 +212,15 @@ def read_rows(
     lines: Sequence[Sequence[Any]],
     kept: Mapping[str, Callable[[Any], Any]] | None = None,
 ) -> Iterator[Mapping[str, Any]]:
-    """Rows again, of lines that have the form of `file_columns`, in the order of the columns.
+    """Yield rows from lines in the form of `file_columns`, in the order of the columns.
 
     Args:
         columns: The columns.
         lines: The lines.
-        kept: How values of columns that have another type in the file are read as JSON data.
+        kept: Functions that convert values of columns with another type in the file to JSON data.
 
     Raises:
-        ValueError: A text that should be JSON is none.
+        ValueError: A text is not valid JSON.
     """
     kept = kept or {}
     json_columns = [name for name, kind in columns.items() if kind == "json" and name not in kept]
@@ -235,7 +235,7 @@ def read_rows(
         yield row
 
 
-# JSON lines: an object for each row, with its columns in order.
+# JSON lines: one object per row, with its columns in order.
 
 
 def write_jsonl(
@@ -250,17 +250,17 @@ def write_jsonl(
     texts = [_texts(values[name], kind) for name, kind in columns.items()]
     with path.open("wb") as file:
         for line in zip(*texts, strict=True):
-            told = ",".join(map(str.__add__, heads, line))
-            file.write(f"{{{told}}}\n".encode())
+            members = ",".join(map(str.__add__, heads, line))
+            file.write(f"{{{members}}}\n".encode())
 
 
 def read_jsonl(content: bytes) -> Iterator[Mapping[str, Any]]:
-    """The rows of a file.
+    """Yield the rows of a file.
 
     Raises:
-        ValueError: It holds something else.
+        ValueError: A line is not valid JSON.
     """
-    for line in content.splitlines():  # of bytes: only what ends a line, not what Unicode calls so
+    for line in content.splitlines():  # of bytes: not at Unicode line separators
         yield json.loads(line)
 
 
@@ -270,16 +270,15 @@ def _texts(values: Sequence[Any], kind: ColumnType) -> Iterator[str]:
     return map(encode_json, values)
 
 
-# Parquet, by DuckDB: columns with types, compressed, for every program that reads tables.
+# Parquet, by DuckDB: columns with types, compressed, readable by every program for tables.
 #
 # `text` is VARCHAR, `int` BIGINT, `float` DOUBLE, `bool` BOOLEAN, `vector` a list of DOUBLE, so that every
-# number is read as it was written, and `json` VARCHAR with JSON text. Columns of a Parquet file keep their
-# types (`STRUCT(a BIGINT)[]`, `TIMESTAMP`, …): values, which are JSON on the way, are cast when they are
-# written. All others are handed over as parameters, a list for each column: there is no text between that
-# would have to be read again. It costs 4 to 8 ms for 1,000 rows of 6 columns, and 60 ms with vectors of 384
-# numbers.
+# number is read as it was written, and `json` VARCHAR with JSON text. Columns from a Parquet file keep their
+# types (`STRUCT(a BIGINT)[]`, `TIMESTAMP`, …): their values, which are JSON in between, are cast when they
+# are written. All others are passed as parameters, one list per column, so that no text must be parsed. This
+# takes 4 to 8 ms for 1,000 rows of 6 columns, and 60 ms with vectors of 384 numbers.
 #
-# One thread and fixed settings: the same rows make the same bytes.
+# One thread and fixed settings: the same rows result in the same bytes.
 
 
 _SQL: Mapping[ColumnType, str] = {
@@ -290,7 +289,7 @@ _SQL: Mapping[ColumnType, str] = {
     "vector": "DOUBLE[]",
     "json": "VARCHAR",
 }
-_SETTINGS = {  # nothing is fetched from anywhere
+_SETTINGS = {  # no downloads
     "threads": "1",
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
@@ -298,19 +297,19 @@ _SETTINGS = {  # nothing is fetched from anywhere
 _INSTANT = "TIMESTAMP WITH TIME ZONE"
 _FINE = "TIMESTAMP_NS"
 _AS_TEXT = re.compile(f"{_INSTANT}|{_FINE}")
-"""Types whose values are no objects of Python, or lose digits as such."""
+"""Types whose values have no Python class, or lose digits in it."""
 _KEPT = re.compile(
     r"(U?(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT)|FLOAT|DOUBLE|BOOLEAN|VARCHAR|UUID|DATE|TIME"
     r"|TIMESTAMP(_NS|_MS|_S| WITH TIME ZONE)?|DECIMAL\(\d+,\d+\))"
 )
-"""Types of one value that can be written from a text."""
+"""Types of single values that can be written from text."""
 _FILES = "read_parquet(?, hive_partitioning = false)"
 _NAME, _TEXT = '"', "'"
 _OPTIONS = "FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE 122880, USE_TMP_FILE false"
 
 
 def parquet_trouble(columns: Mapping[str, ColumnType]) -> str | None:
-    """Why a dataset with these columns cannot be written as Parquet here, and what helps; None if it can."""
+    """Return why a dataset with these columns cannot be written as Parquet, with a hint; None if it can."""
     try:
         import duckdb  # noqa: F401, PLC0415 - an extra
     except ImportError:
@@ -322,14 +321,14 @@ def parquet_trouble(columns: Mapping[str, ColumnType]) -> str | None:
         other = seen.setdefault(name.casefold(), name)
         if other != name:
             return (
-                f"columns {other!r} and {name!r} of a Parquet file must differ in more than upper and lower "
-                "case; rename one of them, or set format: jsonl"
+                f"columns {other!r} and {name!r} differ only in case, which Parquet does not support; "
+                "rename one of them, or set format: jsonl"
             )
     return None
 
 
 def open_duckdb() -> Any:
-    """A connection that reads and writes files of this machine, in UTC."""
+    """Return a connection that reads and writes local files, in UTC."""
     import duckdb  # noqa: PLC0415 - an extra
 
     connection = duckdb.connect(":memory:", config=dict(_SETTINGS))
@@ -339,7 +338,7 @@ def open_duckdb() -> Any:
 
 @attrs.define(eq=False)
 class Parquet:
-    """Writes and reads files, one at a time, from any thread."""
+    """Reads and writes Parquet files, one at a time, from any thread."""
 
     _connection: Any = attrs.field(init=False, factory=open_duckdb)
     _lock: threading.Lock = attrs.field(init=False, factory=threading.Lock)
@@ -351,16 +350,16 @@ class Parquet:
         values: Mapping[str, Sequence[Any]],
         kinds: Mapping[str, str] | None = None,
     ) -> None:
-        """Write a file of values as `file_columns` makes them.
+        """Write a file of values from `file_columns`.
 
         Args:
             path: The file.
             columns: Their types.
-            values: By column; of those in `kinds` as JSON text.
-            kinds: What DuckDB calls the types of columns that keep others; see `kept_kind`.
+            values: By column; JSON text for those in `kinds`.
+            kinds: DuckDB's types of columns that keep another type; see `kept_kind`.
 
         Raises:
-            OSError: It cannot be written, or a value does not fit its kept type.
+            OSError: The file cannot be written, or a value does not fit its kept type.
         """
         kinds = kinds or {}
         chosen = ", ".join(
@@ -373,10 +372,10 @@ class Parquet:
         )
 
     def join(self, path: Path, parts: Sequence[Path]) -> None:
-        """Write a file of the lines of others, which have the same columns, in their order.
+        """Concatenate the rows of other files with the same columns into one file.
 
         Raises:
-            OSError: One cannot be read, or it cannot be written.
+            OSError: A file cannot be read or written.
         """
         target = _quoted(str(path), _TEXT)
         self._run(
@@ -385,7 +384,7 @@ class Parquet:
         )
 
     def read(self, path: Path) -> tuple[Mapping[str, str], Sequence[Sequence[Any]]]:
-        """The columns of a file with what DuckDB calls their types, and its lines.
+        """Return the columns of a file with DuckDB's names of their types, and its rows.
 
         Raises:
             OSError: It cannot be read.
@@ -406,15 +405,15 @@ class Parquet:
                 raise OSError(str(error).splitlines()[0]) from error
 
     def close(self) -> None:
-        """Give back what it holds."""
+        """Close the connection."""
         self._connection.close()
 
 
 def need_parquet(columns: Mapping[str, ColumnType]) -> Parquet:
-    """What writes and reads Parquet.
+    """Return a reader and writer of Parquet.
 
     Raises:
-        DatasetError: It cannot be had.
+        DatasetError: Parquet is not available.
     """
     trouble = parquet_trouble(columns)
     if trouble is not None:
@@ -427,16 +426,16 @@ def _quoted(text: str, mark: str) -> str:
 
 
 def is_kept(kind: str, name: str, columns: Mapping[str, ColumnType]) -> bool:
-    """Whether a column of a file has another type than columns of a dataset have."""
+    """Return True if a column of a file has another type than columns of a dataset have."""
     return kind != _SQL[columns[name]]
 
 
 def kept_kind(kind: str, own: ColumnType) -> str | None:
-    """The type of a column of a Parquet file that its values keep; None if they are written as any others.
+    """Return the type that a column of a Parquet file keeps; None if its values are written as any others.
 
     Args:
-        kind: What DuckDB calls it.
-        own: The type that its values have in the dataset.
+        kind: DuckDB's name of the type.
+        own: The type of its values in the dataset.
 
     Example:
         >>> kept_kind("DATE", "text"), kept_kind("VARCHAR", "text"), kept_kind("BIT", "text")
@@ -449,7 +448,7 @@ def kept_kind(kind: str, own: ColumnType) -> str | None:
 
 
 def read_as(name: str, kind: str) -> str:
-    """What a column is read by: types that Python lacks are read as text."""
+    """Return the expression that reads a column: types without a Python class are read as text."""
     quoted = _quoted(name, _NAME)
     if _AS_TEXT.search(kind) is None:
         return quoted
@@ -457,16 +456,16 @@ def read_as(name: str, kind: str) -> str:
 
 
 def as_json(value: Any, kind: str) -> Any:
-    """A value of a Parquet file as JSON data.
+    """Return a value of a Parquet file as JSON data.
 
-    A decimal is a number if that number has all of its digits, and else a text. Bytes are Base64.
+    A decimal becomes a number if that keeps all of its digits, otherwise text. Bytes become Base64.
 
     Args:
-        value: As it was read by `read_as`.
-        kind: What DuckDB calls its type.
+        value: The value that was read by `read_as`.
+        kind: DuckDB's name of its type.
 
     Raises:
-        ValueError: There is no such value; says which.
+        ValueError: It has no JSON form; the message names it.
     """
     if isinstance(value, str) and kind in ("JSON", _INSTANT, _FINE):
         return _of_text(value, kind)
@@ -511,11 +510,11 @@ def _plain(value: Any) -> Any:
                 if isinstance(value, float)
                 else f"a value of type {type(value).__name__}"
             )
-            raise ValueError(f"{shown}, which is no JSON")
+            raise ValueError(f"{shown}, which is not valid JSON")
 
 
 def _written(own: str, kept: str | None) -> str:
-    """What makes the values of a column of a parameter."""
+    """Return the SQL expression for the values of a column from a parameter."""
     if kept is None:
         return f"unnest(?::{own}[])"
     text = "unnest(?::VARCHAR[])"

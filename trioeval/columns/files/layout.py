@@ -1,4 +1,4 @@
-"""What lies in the folder of a dataset: names, the notes beside its rows, and the steps that change them."""
+"""The content of a dataset's folder: names, notes beside the rows, and the operations that change them."""
 
 import errno
 import hashlib
@@ -17,25 +17,26 @@ from filelock import FileLock, Timeout
 from trioeval.columns.cell_types import ColumnType
 from trioeval.columns.graph import Grouping
 from trioeval.errors import DatasetError
+from trioeval.text import counted
 
-# What is done to files, one step at a time: the place where a crash may come between.
+# File operations, one step each: a crash may come between any two of them.
 
 
 _NO_FOLDER_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EACCES)
 
 
 class Disk:
-    """The disk. Each method is one step: a process that is killed has done it, has not, or did part of it.
+    """The disk. Each method is one step: a killed process has done it, part of it, or nothing.
 
-    All of them raise OSError where the system refuses.
+    All methods raise OSError if the system refuses.
     """
 
     def make_folder(self, path: Path) -> None:
-        """Make a folder and those above it, where they are missing."""
+        """Create a folder and its missing parents."""
         path.mkdir(parents=True, exist_ok=True)
 
     def fill(self, path: Path, write: Callable[[Path], None]) -> None:
-        """Let somebody write a file, and return when its bytes are safe."""
+        """Let a function write a file, and return when its bytes are on disk."""
         write(path)
         descriptor = os.open(path, os.O_RDWR)
         try:
@@ -44,9 +45,9 @@ class Disk:
             os.close(descriptor)
 
     def append(self, path: Path, line: bytes) -> None:
-        """Add a line to a file, which is made if need be, and return when it is safe.
+        """Add a line to a file, which is created if needed, and return when the line is on disk.
 
-        What stands there is never part of the line, also if its own end was lost.
+        Existing content is never part of the line, even if it does not end with a newline.
         """
         with path.open("ab+") as file:
             if file.tell() and not _ends_a_line(file.fileno(), file.tell()):
@@ -56,11 +57,11 @@ class Disk:
             os.fsync(file.fileno())
 
     def rename(self, old: Path, new: Path) -> None:
-        """Give a file another name, in place of whatever file has it; or a folder a name that nothing has."""
+        """Rename a file, replacing an existing one; or a folder, to a name that does not exist."""
         old.replace(new)
 
     def settle(self, folder: Path) -> None:
-        """Return when the names in a folder are safe, where the system can say so."""
+        """Return when the names in a folder are on disk, if the system supports that."""
         descriptor = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(descriptor)
@@ -71,7 +72,7 @@ class Disk:
             os.close(descriptor)
 
     def remove(self, path: Path) -> None:
-        """Remove a file, or a folder with all that is in it; nothing is no error."""
+        """Remove a file, or a folder with its content, if it exists."""
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
         else:
@@ -86,14 +87,14 @@ def _ends_a_line(descriptor: int, size: int) -> bool:
 
 
 LOCK = ".lock"
-"""The name of the file; it is gone when nobody writes to the folder, unless they were killed."""
+"""The name of the lock file; it only remains after its process was killed."""
 
 
 def lock_folder(path: Path) -> FileLock:
-    """Be the only one of all processes of this machine that writes to a folder, until `unlock_folder`.
+    """Lock a folder against all other processes of this machine until `unlock_folder`.
 
     Raises:
-        DatasetError: Somebody does.
+        DatasetError: Another process has locked it.
         OSError: The folder cannot be written.
     """
     lock = FileLock(path / LOCK, timeout=0, thread_local=False, fallback_to_soft=False)
@@ -101,15 +102,16 @@ def lock_folder(path: Path) -> FileLock:
         lock.acquire()
     except Timeout:
         raise DatasetError(
-            f"{path}: another process writes this dataset; wait for its end, or name another folder"
+            f"{path}: another process is writing this dataset; wait until it ends, or use another folder"
         ) from None
     return lock
 
 
 def unlock_folder(lock: FileLock, path: Path) -> None:
-    """Let others write to a folder, which may have another name now."""
-    # While it is held: whoever waits for this very file sees that it is gone, and makes a new one.
-    with suppress(OSError):  # some systems keep open files
+    """Unlock a folder, which may have been renamed."""
+    # While the lock is held: a process that waits for this very file sees that it is gone, and makes a new
+    # one.
+    with suppress(OSError):  # some systems do not remove open files
         (path / LOCK).unlink()
     lock.release()
 
@@ -118,14 +120,14 @@ NOTE = "dataset.json"
 LINES = "groups.jsonl"
 ASIDE = "aside"
 FINAL = "final"
-"""A folder of all rows as they are after the whole dataset was processed."""
+"""The folder of the final rows after the whole dataset was processed."""
 
 _PART = ".part"
 _OLD_FINAL = f".old-{FINAL}{_PART}"
 
 
 def batch_name(group: int, file_format: str) -> str:
-    """The name of the file of a group.
+    """Return the name of the file of a group.
 
     Example:
         >>> batch_name(3, "parquet")
@@ -135,29 +137,29 @@ def batch_name(group: int, file_format: str) -> str:
 
 
 def part_name(name: str) -> str:
-    """What something is called until it is whole."""
+    """Return the name of a file or folder until it is complete."""
     return f".{name}{_PART}"
 
 
 def is_ours(name: str) -> bool:
-    """Whether it is only of use while somebody writes: a killed process leaves it."""
+    """Return True for files that are only needed during writing: a killed process leaves them."""
     return name == LOCK or is_part(name)
 
 
 def is_part(name: str) -> bool:
-    """Whether something is not whole."""
+    """Return True for the name of an incomplete file or folder."""
     return name.startswith(".") and name.endswith(_PART)
 
 
 def old_final(path: Path) -> Path:
-    """What the processed rows of a dataset are called while others take their place."""
+    """Return the name of the processed rows while new ones replace them."""
     return path / _OLD_FINAL
 
 
 def processed_folder(path: Path) -> Path | None:
-    """Where the processed rows of a dataset stand now; None if there are none."""
+    """Return the folder of the processed rows; None if there are none."""
     final = path / FINAL
-    # Once more at the end: another process may have renamed both in between.
+    # Twice `final`: another process may rename both in between.
     for one in (final, old_final(path), final):
         if (one / NOTE).exists():
             return one
@@ -165,12 +167,12 @@ def processed_folder(path: Path) -> Path | None:
 
 
 def data_folder(path: Path) -> Path:
-    """Where the rows of a dataset stand now."""
+    """Return the folder of the final rows of a dataset."""
     return processed_folder(path) or path
 
 
 def names_beside(path: Path) -> Iterator[Path]:
-    """Names for a folder that must make room, one after the other."""
+    """Yield names to which a folder can be moved, in order."""
     number = 1
     while True:
         yield path.with_name(f"{path.name}-old-{number}")
@@ -178,7 +180,7 @@ def names_beside(path: Path) -> Iterator[Path]:
 
 
 def make_safely(path: Path, disk: Disk) -> None:
-    """Make a folder and those above it, where they are missing, and return when their names are safe."""
+    """Create a folder and its missing parents, and return when their names are on disk."""
     made = [one for one in (path, *path.parents) if not one.exists()]
     disk.make_folder(path)
     for one in made:
@@ -186,11 +188,11 @@ def make_safely(path: Path, disk: Disk) -> None:
 
 
 def put_file(path: Path, content: bytes | Callable[[Path], None], disk: Disk) -> None:
-    """Write a file so that it is there as it was or as it should be, whatever comes between.
+    """Write a file so that a crash leaves either the old or the new content.
 
     Args:
         path: The file.
-        content: Its bytes, or what writes them to another path.
+        content: Its bytes, or a function that writes them to another path.
         disk: The disk.
     """
     part = path.with_name(part_name(path.name))
@@ -211,11 +213,11 @@ def put_file(path: Path, content: bytes | Callable[[Path], None], disk: Disk) ->
 
 
 def unwritable(path: Path, error: OSError) -> DatasetError:
-    """What an error of the system means for a person."""
+    """Return the error for the user of a system error."""
     return DatasetError(f"{path}: the dataset cannot be written: {error.strerror or error}")
 
 
-# What `dataset.json` and `groups.jsonl` tell of a dataset beside its rows.
+# The notes about a dataset: `dataset.json` and `groups.jsonl`.
 
 
 Format: TypeAlias = Literal["parquet", "jsonl"]
@@ -226,51 +228,51 @@ _TYPES = frozenset(get_args(ColumnType))
 
 @attrs.frozen(kw_only=True)
 class Header:
-    """What a dataset is: two folders with equal headers go together."""
+    """The description of a dataset: folders with equal headers belong to the same dataset."""
 
     columns: Mapping[str, ColumnType]
-    """Those that are written, in order."""
+    """The written columns, in order."""
     grouping: Grouping
     fingerprint: Mapping[str, str]
-    """Digests of what the dataset is made of, by what it is (`columns.question`, `seed`, …), so that a
+    """Digests of the inputs of the dataset by their names (`columns.question`, `seed`, …), so that a
     difference can be named."""
 
 
 @attrs.frozen(kw_only=True)
 class GroupFile:
-    """A group that is written."""
+    """A group that was written."""
 
     group: int
     rows: tuple[int, ...] | int
-    """The numbers of its rows; only how many, where none of the group is missing."""
+    """The numbers of its rows; only their count if no row of the group is missing."""
     file: str | None
-    """The name of its file; None of a group without rows."""
+    """The name of its file; None for a group without rows."""
     digest: str | None
-    """SHA-256 of its bytes."""
+    """The SHA-256 digest of its bytes."""
     dropped: Mapping[str, int] = attrs.field(factory=dict)
-    """How many of its rows are not there, by cause; see `trioeval.columns.result.Cause`."""
+    """The number of missing rows by cause; see `trioeval.columns.result.Cause`."""
 
     @property
     def count(self) -> int:
-        """How many rows it has."""
+        """The number of its rows."""
         return self.rows if isinstance(self.rows, int) else len(self.rows)
 
 
 @attrs.frozen(kw_only=True)
 class Note:
-    """What `dataset.json` says."""
+    """The content of `dataset.json`."""
 
     header: Header
     format: Format
     groups: Mapping[int, GroupFile] = attrs.field(factory=dict)
     result: Mapping[str, Any] | None = None
-    """How the dataset ended; None while it is built."""
+    """The result of the dataset; None while it is built."""
 
 
 def note_text(note: Note) -> str:
-    """The text of `dataset.json`."""
+    """Return the text of `dataset.json`."""
     header = note.header
-    told = {
+    data = {
         "version": _VERSION,
         "format": note.format,
         "groupSize": header.grouping.size,
@@ -278,56 +280,57 @@ def note_text(note: Note) -> str:
         "columns": dict(header.columns),
         "fingerprint": dict(header.fingerprint),
         "result": None if note.result is None else dict(note.result),
-        "groups": [_told(note.groups[group]) for group in sorted(note.groups)],
+        "groups": [_group_json(note.groups[group]) for group in sorted(note.groups)],
     }
-    return f"{json.dumps(told, indent=1)}\n"
+    return f"{json.dumps(data, indent=1)}\n"
 
 
 def read_note(content: bytes) -> Note:
-    """What `dataset.json` says.
+    """Return the content of `dataset.json`.
 
     Raises:
-        ValueError: It is damaged, or of a newer version of the program.
+        ValueError: It is damaged, or was written by a newer version.
     """
     try:
-        told = json.loads(content)
-        if told["version"] != _VERSION:
-            raise ValueError(f"it is of version {told['version']!r}, not {_VERSION}")
+        data = json.loads(content)
+        if data["version"] != _VERSION:
+            raise ValueError(f"it has version {data['version']!r}, not {_VERSION}")
         header = Header(
-            columns=_columns(told["columns"]),
-            grouping=_grouping(told["groupSize"], told["targets"]),
-            fingerprint=_texts(told["fingerprint"]),
+            columns=_columns(data["columns"]),
+            grouping=_grouping(data["groupSize"], data["targets"]),
+            fingerprint=_texts(data["fingerprint"]),
         )
-        if told["format"] not in get_args(Format):
-            raise ValueError(f"there is no format {told['format']!r}")
-        groups = [_group(one) for one in told["groups"]]
+        if data["format"] not in get_args(Format):
+            raise ValueError(f"{data['format']!r} is not a valid format")
+        groups = [_group(one) for one in data["groups"]]
         for group in groups:
             if not is_of(group, header.grouping):
                 raise ValueError(
-                    f"group {group.group} with its rows is none of its {len(header.grouping)} groups"
+                    f"group {group.group} with its rows is not one of its"
+                    f" {counted(len(header.grouping), 'group')}"
                 )
-        result = told["result"]
+        result = data["result"]
         if result is not None and not isinstance(result, dict):
-            raise ValueError("its result is no object")
+            raise ValueError("its result must be an object")
         return Note(
             header=header,
-            format=told["format"],
+            format=data["format"],
             groups={group.group: group for group in groups},
             result=result,
         )
     except KeyError as error:
-        raise ValueError(f"it does not say {error}") from error
+        raise ValueError(f"{error} is missing") from error
     except (TypeError, AttributeError, RecursionError) as error:
         raise ValueError(str(error)) from error
 
 
 def group_line(group: GroupFile) -> bytes:
-    """A line of `groups.jsonl`, without its end."""
-    return json.dumps(_told(group)).encode()
+    """Return a line of `groups.jsonl`, without newline."""
+    return json.dumps(_group_json(group)).encode()
 
 
 def is_of(group: GroupFile, grouping: Grouping) -> bool:
-    """Whether a grouping has such a group, with such rows.
+    """Return True if a grouping contains a group with these rows.
 
     Example:
         >>> is_of(GroupFile(group=1, rows=1, file="a", digest="b"), Grouping(2, (3,)))
@@ -345,9 +348,9 @@ def is_of(group: GroupFile, grouping: Grouping) -> bool:
 
 
 def read_group_lines(content: bytes, grouping: Grouping) -> Mapping[int, GroupFile]:
-    """The groups of `groups.jsonl`. Lines that are not whole say nothing: a crash leaves such a last one.
+    """Return the groups of `groups.jsonl`, ignoring incomplete lines: a crash may leave one at the end.
 
-    Neither do those of groups that the grouping does not have.
+    Groups that the grouping does not have are ignored as well.
     """
     found: dict[int, GroupFile] = {}
     for line in content.splitlines():
@@ -360,24 +363,24 @@ def read_group_lines(content: bytes, grouping: Grouping) -> Mapping[int, GroupFi
     return found
 
 
-def _told(group: GroupFile) -> Mapping[str, Any]:
+def _group_json(group: GroupFile) -> Mapping[str, Any]:
     return {**attrs.asdict(group, recurse=False), "dropped": dict(sorted(group.dropped.items()))}
 
 
-def _group(told: Any) -> GroupFile:
-    rows = told["rows"]
+def _group(data: Any) -> GroupFile:
+    rows = data["rows"]
     if isinstance(rows, list):
         rows = tuple(_count(row) for row in rows)
     else:
         _count(rows)
-    file, digest = told["file"], told["digest"]
+    file, digest = data["file"], data["digest"]
     if (file is None) != (digest is None) or not isinstance(file, str | None):
-        raise ValueError("a group has a file and its digest, or neither")
+        raise ValueError("a group must have both a file and its digest, or neither")
     if file is not None and (not file or "/" in file or "\\" in file or file.startswith(".")):
-        raise ValueError(f"{file!r} is no name of a file of a group")
-    dropped = {str(cause): _count(count) for cause, count in told["dropped"].items()}
+        raise ValueError(f"{file!r} is not a valid file name of a group")
+    dropped = {str(cause): _count(count) for cause, count in data["dropped"].items()}
     return GroupFile(
-        group=_count(told["group"]), rows=rows, file=file, digest=digest, dropped=dropped
+        group=_count(data["group"]), rows=rows, file=file, digest=digest, dropped=dropped
     )
 
 
@@ -388,30 +391,30 @@ def _grouping(size: Any, targets: Any) -> Grouping:
         raise ValueError(str(error)) from error
 
 
-def _columns(told: Any) -> Mapping[str, ColumnType]:
-    if not isinstance(told, dict):
-        raise TypeError("its columns are no object")
-    for name, kind in told.items():
+def _columns(data: Any) -> Mapping[str, ColumnType]:
+    if not isinstance(data, dict):
+        raise TypeError("its columns must be an object")
+    for name, kind in data.items():
         if kind not in _TYPES:
-            raise ValueError(f"column {name!r} has no type {kind!r}")
-    found: Mapping[str, ColumnType] = told
+            raise ValueError(f"column {name!r}: {kind!r} is not a valid type")
+    found: Mapping[str, ColumnType] = data
     return found
 
 
-def _texts(told: Any) -> Mapping[str, str]:
-    if not isinstance(told, dict) or not all(isinstance(text, str) for text in told.values()):
-        raise ValueError("its fingerprint is no object of texts")
-    return told
+def _texts(data: Any) -> Mapping[str, str]:
+    if not isinstance(data, dict) or not all(isinstance(text, str) for text in data.values()):
+        raise ValueError("its fingerprint must be an object of texts")
+    return data
 
 
 def _count(value: Any) -> int:
     if type(value) is not int or value < 0:
-        raise ValueError(f"{value!r} is no number of rows or groups")
+        raise ValueError(f"{value!r} is not a number of rows or groups")
     return value
 
 
 def differences(found: Header, wanted: Header) -> Iterable[str]:
-    """What tells a dataset that is there from the one that is wanted, but for its grouping.
+    """Yield the differences between an existing dataset and the requested one, except in the grouping.
 
     Example:
         >>> one = Header(
@@ -426,7 +429,7 @@ def differences(found: Header, wanted: Header) -> Iterable[str]:
         elif name not in wanted.fingerprint:
             yield f"{name} is gone"
         elif found.fingerprint[name] != wanted.fingerprint[name]:
-            yield f"{name} is another"
+            yield f"{name} has changed"
     if list(found.columns.items()) != list(wanted.columns.items()):
         yield f"its columns are {_listed(found)}, not {_listed(wanted)}"
 
@@ -435,14 +438,14 @@ def _listed(header: Header) -> str:
     return ", ".join(f"{name} ({kind})" for name, kind in header.columns.items())
 
 
-# Whether files are as they were written.
+# Checks that files are unchanged.
 
 
 _CHUNK = 2**20
 
 
 def digest_of(path: Path) -> str | None:
-    """SHA-256 of a file; None if there is none that can be read."""
+    """Return the SHA-256 digest of a file; None if it cannot be read."""
     try:
         with path.open("rb") as file:
             digest = hashlib.sha256()
@@ -454,11 +457,11 @@ def digest_of(path: Path) -> str | None:
 
 
 def is_processed(path: Path, header: Header) -> bool:
-    """Whether the processed rows of a dataset are there, as they were written, and are those of this dataset.
+    """Return True if the processed rows of this dataset exist and are unchanged.
 
     Args:
         path: The folder of the dataset.
-        header: Of the dataset itself.
+        header: The header of the dataset itself.
     """
     folder = processed_folder(path)
     final = None if folder is None else _note_of(folder)
@@ -471,13 +474,13 @@ def is_processed(path: Path, header: Header) -> bool:
 def is_whole(
     path: Path, fingerprint: Mapping[str, str], rows: int, *, processed: bool = False
 ) -> bool:
-    """Whether a dataset is there as somebody knows it. Reads all of its files.
+    """Return True if a known dataset exists and is unchanged. Reads all of its files.
 
     Args:
         path: Its folder.
-        fingerprint: As in its header.
-        rows: How many were written at least.
-        processed: Whether the whole of it was processed then.
+        fingerprint: The fingerprint in its header.
+        rows: The minimum number of written rows.
+        processed: True if the whole dataset had been processed.
     """
     note = _note_of(path)
     if note is None or note.header.fingerprint != fingerprint:

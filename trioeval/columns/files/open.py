@@ -1,4 +1,4 @@
-"""A folder is opened to be written: what is there is looked at before anything is changed."""
+"""Opening of a folder for writing: its content is checked before anything is changed."""
 
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import ExitStack
@@ -38,25 +38,26 @@ from trioeval.columns.files.layout import (
 )
 from trioeval.columns.graph import Grouping
 from trioeval.errors import DatasetError
+from trioeval.text import counted
 
-# A dataset that is there already: whether it is gone on with. Pure.
+# Decides if an existing dataset can be continued. Pure.
 
 
 Existing: TypeAlias = Literal["never", "if_possible", "always"]
-"""Whether a dataset that is there is gone on with: never, so there must be none; if it fits, or else it is
-moved away and another is begun; always, so it must fit."""
+"""Treatment of an existing dataset. `never`: refuse it. `if_possible`: continue it if it fits, otherwise move
+it away and start another. `always`: continue it or fail."""
 
 
 def joined(found: Header, wanted: Header, *, processed: bool = False) -> Header:
-    """The header of a dataset that is gone on with: the same groups, and more behind them if more is wanted.
+    """Return the header of a continued dataset: the same groups, and more if more rows are requested.
 
     Args:
-        found: What is there.
-        wanted: What is to be.
-        processed: Whether what is there was changed after all of it had been made.
+        found: The existing header.
+        wanted: The requested header.
+        processed: True if the existing dataset was processed as a whole.
 
     Raises:
-        DatasetError: It cannot be gone on with: every reason is told.
+        DatasetError: It cannot be continued; the message lists all reasons.
 
     Example:
         >>> there = Header(columns={"a": "int"}, grouping=Grouping(2, (5,)), fingerprint={})
@@ -66,12 +67,12 @@ def joined(found: Header, wanted: Header, *, processed: bool = False) -> Header:
     troubles = list(differences(found, wanted))
     old, new = found.grouping, wanted.grouping
     if old.size != new.size:
-        troubles.append(f"its groups have {old.size} rows, not {new.size}")
+        troubles.append(f"its groups have {counted(old.size, 'row')}, not {new.size}")
     if new.rows < old.rows:
-        troubles.append(f"it has {old.rows} rows, which is more than {new.rows}")
+        troubles.append(f"it has {counted(old.rows, 'row')}, which is more than {new.rows}")
     elif processed and new.rows > old.rows:
         troubles.append(
-            f"its {old.rows} rows were processed when all of them were there, so it cannot get more"
+            f"its {counted(old.rows, 'row')} were processed as a whole, so no rows can be added"
         )
     targets = new.targets
     if len(targets) == 1 and new.rows > old.rows:
@@ -80,7 +81,7 @@ def joined(found: Header, wanted: Header, *, processed: bool = False) -> Header:
         targets = old.targets
     if targets[: len(old.targets)] != old.targets and new.rows >= old.rows:
         troubles.append(
-            f"it was made for {_then(old)} rows, not for {_then(new)}, which makes other groups"
+            f"it was made for {_then(old)} rows, not for {_then(new)}, which results in other groups"
         )
     if troubles:
         raise DatasetError("; ".join(troubles))
@@ -91,7 +92,7 @@ def _then(grouping: Grouping) -> str:
     return ", then ".join(map(str, grouping.targets))
 
 
-HELPS = "name another folder (outputDir), or set resume: ifPossible to move it away"
+HELPS = "use another folder (outputDir), or set resume: ifPossible to move it away"
 
 
 def open_folder(
@@ -106,31 +107,31 @@ def open_folder(
     kinds: Mapping[str, str] | None = None,
     disk: Disk | None = None,
 ) -> DatasetFolder:
-    """Open a folder, which is made if it is not there. Nobody else may write to it meanwhile.
+    """Open a folder, which is created if it does not exist. Only one process may write to it.
 
-    A file that is whole but noted nowhere, because its process was killed in between, is left alone:
-    whoever makes the group again writes the same bytes in its place, or finds that its digest is known.
+    A complete file that is not noted, because its process was killed before, is left unchanged: the next run
+    writes the same bytes in its place, or its digest is already known.
 
     Args:
         path: The folder.
-        header: What the dataset is to be. If it goes on from fewer rows, its grouping may say so, or have
-            only the last target.
-        file_format: Of its files; that of what is there wins where it is gone on with.
-        existing: What is done where there is a dataset already. `if_possible` moves one that does not fit
-            to a name beside it, and never deletes a file.
-        known: Groups that a journal knows to be written.
-        again: Groups that are written anew: they count as not written, whatever is there.
-        helps: What is said to help where a dataset does not fit and must.
-        kinds: As of `kinds` of the folder.
-        disk: What is done to files.
+        header: The requested dataset. If an existing dataset with fewer rows is continued, the grouping may
+            contain its targets, or only the last one.
+        file_format: The format of its files; a continued dataset keeps its format.
+        existing: Treatment of an existing dataset. `if_possible` moves one that does not fit to another name
+            in the same folder, and never deletes a file.
+        known: Groups that are written according to a journal.
+        again: Groups to write again: they count as not written, whatever exists.
+        helps: The hint for a dataset that must fit and does not.
+        kinds: See `DatasetFolder.kinds`.
+        disk: The file operations.
 
     Raises:
-        DatasetError: It is not empty and nobody said to go on with it; it is of another configuration
-            (every difference is named), of another group size, or has more rows; its header cannot be
-            read; it cannot be written, or the format not be had; another process writes to it.
+        DatasetError: The folder is not empty and may not be continued; it has another configuration (all
+            differences are named), another group size, or more rows; its header cannot be read; it cannot be
+            written, or the format is not available; another process is writing to it.
     """
     if not header.columns:
-        raise DatasetError(f"{path}: no column of the dataset would be written; keep one of them")
+        raise DatasetError(f"{path}: the dataset would have no columns; keep at least one of them")
     _check_folder(path)
     disk = disk or Disk()
     moved = None
@@ -158,13 +159,13 @@ def open_folder(
                 file_lock=lock,
                 parquet=_parquet(path, note),
             )
-            standing = _sort_groups(folder, (*note.groups.values(), *known), again)
-            # What is written again may be another, and what was made of all of it as well.
+            intact = _sort_groups(folder, (*note.groups.values(), *known), again)
+            # Groups that are written again may differ, and so may results of the whole dataset.
             stays = not again and not folder.damaged
             folder.is_processed = stays and is_processed(path, note.header)
             if stays and (folder.is_processed or not _was_processed(path)):
                 folder.result = note.result
-            _tidy(folder, standing, disk, is_new=found is None)
+            _tidy(folder, intact, disk, is_new=found is None)
             undo.pop_all()
     except OSError as error:
         raise unwritable(path, error) from error
@@ -172,7 +173,7 @@ def open_folder(
 
 
 def _parquet(path: Path, note: Note) -> Parquet | None:
-    """What writes the files of a dataset, if they are Parquet."""
+    """Return the writer of Parquet files, if the dataset has that format."""
     if note.format != "parquet":
         return None
     try:
@@ -184,7 +185,7 @@ def _parquet(path: Path, note: Note) -> Parquet | None:
 def _look(
     path: Path, header: Header, existing: Existing, helps: str
 ) -> tuple[Note | None, str | None]:
-    """What is there and fits, if anything; or why it does not, and is to be moved away."""
+    """Return the existing note if it fits; or the reason why the dataset must be moved away."""
     if all(is_ours(one.name) for one in path.iterdir()):
         return None, None
     if existing == "never":
@@ -192,7 +193,7 @@ def _look(
         return None, None
     if not (path / NOTE).exists():
         raise DatasetError(
-            f"{path} is not empty and holds no dataset: name another folder (outputDir)"
+            f"{path} is not empty and contains no dataset: use another folder (outputDir)"
         )
     try:
         note = read_note((path / NOTE).read_bytes())
@@ -200,7 +201,7 @@ def _look(
     except ValueError as error:
         trouble = f"{path / NOTE} cannot be read: {error}"
     except DatasetError as error:
-        trouble = f"{path} holds another dataset than the one that is wanted: {error}"
+        trouble = f"{path} contains a different dataset: {error}"
     else:
         groups = note.groups
         if (path / LINES).exists():
@@ -215,27 +216,27 @@ def _look(
 
 def _check_folder(path: Path) -> None:
     if path.exists() and not path.is_dir():
-        raise DatasetError(f"{path} is a file, and the folder of a dataset should be there")
+        raise DatasetError(f"{path} is a file; the dataset needs a folder there")
 
 
 def check_unused(path: Path) -> None:
-    """Refuse a folder in which something stands already, if it may hold none.
+    """Raise if a folder for a new dataset is not empty.
 
     Raises:
-        DatasetError: Something does, or what is there is no folder.
+        DatasetError: It contains a dataset or other files, or is not a folder.
     """
     _check_folder(path)
     if not path.exists():
         return
     if not all(is_ours(one.name) for one in path.iterdir()) and not _is_bare(path):
         raise DatasetError(
-            f"{path} is not empty: name another folder (outputDir), or set resume: always to go on with the "
-            "dataset that is in it; a run that was cut off goes on with `trioeval resume`"
+            f"{path} is not empty: use another folder (outputDir), or set resume: always to continue the "
+            "dataset in it; `trioeval resume` continues an interrupted run"
         )
 
 
 def _is_bare(path: Path) -> bool:
-    """Whether a dataset was begun, and nothing of it was ever written: its process was killed at once."""
+    """Return True if a dataset was started without any written rows: its process was killed at once."""
     if any(one.name != NOTE and not is_ours(one.name) for one in path.iterdir()):
         return False
     try:
@@ -260,18 +261,18 @@ def _was_processed(path: Path) -> bool:
 def _sort_groups(
     folder: DatasetFolder, groups: Iterable[GroupFile], again: Collection[int]
 ) -> Mapping[int, GroupFile]:
-    """Sort what was ever told of groups by whether the files are as they were written.
+    """Sort all recorded groups into written and damaged ones, by their digests.
 
     Returns:
-        Those of `again` that are: what is there can be read until they are written anew.
+        Intact groups of `again`: their files can be read until they are written again.
     """
-    told: dict[int, list[GroupFile]] = {}
+    recorded: dict[int, list[GroupFile]] = {}
     for group in groups:
         if is_of(group, folder.header.grouping):
-            told.setdefault(group.group, []).append(group)
-    standing: dict[int, GroupFile] = {}
+            recorded.setdefault(group.group, []).append(group)
+    intact: dict[int, GroupFile] = {}
     damaged = []
-    for number, several in sorted(told.items()):
+    for number, several in sorted(recorded.items()):
         digests: Mapping[str | None, str | None] = {
             file: digest_of(folder.path / file)
             for file in {one.file for one in several}
@@ -279,37 +280,37 @@ def _sort_groups(
         }
         whole = [one for one in several if digests.get(one.file) == one.digest]
         if whole:
-            (standing if number in again else folder.written)[number] = whole[-1]
+            (intact if number in again else folder.written)[number] = whole[-1]
         else:
             damaged.append(several[-1])
     folder.damaged = tuple(damaged)
-    return standing
+    return intact
 
 
 def _tidy(
-    folder: DatasetFolder, standing: Mapping[int, GroupFile], disk: Disk, *, is_new: bool
+    folder: DatasetFolder, intact: Mapping[int, GroupFile], disk: Disk, *, is_new: bool
 ) -> None:
-    """Note in one file what is there, and remove what a killed process left half done."""
+    """Write the note of existing groups, and remove incomplete files of a killed process."""
     path = folder.path
     final, old = path / FINAL, old_final(path)
     if folder.is_processed and processed_folder(path) == old:
-        disk.remove(final)  # what is left of it holds no dataset
+        disk.remove(final)  # it is incomplete
         disk.rename(old, final)
         disk.settle(path)
     for one in path.iterdir():
         if is_part(one.name) and (one != old or folder.is_processed):
             disk.remove(one)
-    content = folder.note({**standing, **folder.written}, folder.result)
+    content = folder.note({**intact, **folder.written}, folder.result)
     if is_new or (path / NOTE).read_bytes() != content:
         put_file(path / NOTE, content, disk)
     if (path / LINES).exists():
         disk.remove(path / LINES)
-    if not folder.is_processed:  # only now: nobody takes what is left for the whole of it
+    if not folder.is_processed:  # last: until then the unprocessed rows must not count as final
         _drop_final(path, disk)
 
 
 def _drop_final(path: Path, disk: Disk) -> None:
-    """Remove processed rows; at no time are they half there."""
+    """Remove processed rows so that they are never half visible."""
     part = path / part_name(f"dropped-{FINAL}")
     for one in (old_final(path), path / FINAL):
         if one.exists():

@@ -1,4 +1,4 @@
-"""The rows of a dataset that is written, read as they are looked at."""
+"""The rows of a written dataset, read on access."""
 
 import hashlib
 import os
@@ -35,21 +35,22 @@ from trioeval.columns.files.layout import (
 )
 from trioeval.errors import DatasetError
 from trioeval.sequences import LazySequence
+from trioeval.text import counted
 
 
 class DatasetRows(LazySequence[Mapping[str, Any]]):
-    """The rows of a folder, in their order; those that were dropped have no place.
+    """The rows of a folder, in order; dropped rows have no index.
 
-    One group is held in memory at a time. Whether files are as they were written is seen as they are read.
+    One group is in memory at a time. Changed files are detected when they are read.
     Several threads may read.
-    Whoever leaves it as a context manager, or closes it, gives back what it holds; it is not read after that.
+    As a context manager, or with `close`, it releases its resources; it cannot be read afterwards.
 
     Args:
         path: The folder.
-        processed: Whether they are read as they are after the whole of it was processed, if it was.
+        processed: Read the rows that processors of the whole dataset returned, if there are any.
 
     Raises:
-        DatasetError: It holds no dataset, or a file is missing or not as it was written.
+        DatasetError: It contains no dataset, or a file is missing or has changed.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, processed: bool = True) -> None:
@@ -62,7 +63,7 @@ class DatasetRows(LazySequence[Mapping[str, Any]]):
         self._ends = list(accumulate(group.count for group in self._groups))
         for group in self._groups:
             if not self._file(group).is_file():
-                raise _damaged(self._file(group), "it is not there")
+                raise _damaged(self._file(group), "file not found")
         self._parquet: Parquet | None = None
         if self.format == "parquet":
             self._parquet = need_parquet({})
@@ -70,7 +71,7 @@ class DatasetRows(LazySequence[Mapping[str, Any]]):
         self._lock = threading.Lock()
 
     def close(self) -> None:
-        """Give back what it holds."""
+        """Release its resources."""
         self._held = (-1, ())
         if self._parquet is not None:
             self._parquet.close()
@@ -88,7 +89,7 @@ class DatasetRows(LazySequence[Mapping[str, Any]]):
 
     @property
     def header(self) -> Header:
-        """What the dataset is."""
+        """The description of the dataset."""
         return self._note.header
 
     @property
@@ -98,32 +99,32 @@ class DatasetRows(LazySequence[Mapping[str, Any]]):
 
     @property
     def format(self) -> Format:
-        """Of its files."""
+        """The format of its files."""
         return self._note.format
 
     @property
     def files(self) -> Sequence[Path]:
-        """Those that its rows are in, in order."""
+        """The files that contain its rows, in order."""
         return [self._file(group) for group in self._groups]
 
     @property
     def result(self) -> Mapping[str, Any] | None:
-        """What its header says of how it ended; None while it is built."""
+        """The result in its header; None while it is built."""
         return self._note.result
 
     @property
     def dropped(self) -> Mapping[str, int]:
-        """How many rows of the groups that are written are not there, by cause."""
+        """The number of missing rows of written groups, by cause."""
         found = Counter[str]()
         for group in self._note.groups.values():
             found.update(group.dropped)
         return found
 
     def number(self, place: int) -> int:
-        """The number of a row, which it has had since it was planned.
+        """Return the number of a row, which never changes.
 
         Args:
-            place: 0 to `len(rows)` - 1.
+            place: Its index, 0 to `len(rows)` - 1.
         """
         index = bisect_right(self._ends, place)
         group = self._groups[index]
@@ -133,7 +134,7 @@ class DatasetRows(LazySequence[Mapping[str, Any]]):
         return group.rows[behind]
 
     def place(self, number: int) -> int | None:
-        """The place of the row with a number; None if it is not there."""
+        """Return the index of the row with a number; None if the row is missing."""
         place = bisect_left(range(len(self)), number, key=self.number)
         return place if place < len(self) and self.number(place) == number else None
 
@@ -141,10 +142,11 @@ class DatasetRows(LazySequence[Mapping[str, Any]]):
         return self._ends[-1] if self._ends else 0
 
     def __repr__(self) -> str:
-        return f"<DatasetRows {self._path}: {len(self)} rows of {len(self.columns)} columns>"
+        rows, columns = counted(len(self), "row"), counted(len(self.columns), "column")
+        return f"<DatasetRows {self._path}: {rows} of {columns}>"
 
     def entry(self, index: int) -> Mapping[str, Any]:
-        """One row."""
+        """Return one row."""
         group = bisect_right(self._ends, index)
         begin = self._ends[group] - self._groups[group].count
         return self._rows_of(group)[index - begin]
@@ -164,7 +166,7 @@ class DatasetRows(LazySequence[Mapping[str, Any]]):
         try:
             content = path.read_bytes()
             if hashlib.sha256(content).hexdigest() != group.digest:
-                raise _damaged(path, "it is not as it was written")
+                raise _damaged(path, "it has changed since it was written")
             if self._parquet is None:
                 rows = list(read_jsonl(content))
             else:
@@ -178,7 +180,7 @@ class DatasetRows(LazySequence[Mapping[str, Any]]):
         except (OSError, ValueError) as error:
             raise _damaged(path, str(error)) from error
         if len(rows) != group.count:
-            raise _damaged(path, f"it has {len(rows)} rows, not {group.count}")
+            raise _damaged(path, f"it has {counted(len(rows), 'row')}, not {group.count}")
         return rows
 
 
@@ -187,7 +189,7 @@ def _read_note(path: Path, folder: Path) -> Note:
         content, lines = _contents(folder)
     except OSError as error:
         raise DatasetError(
-            f"{path} holds no dataset that can be read ({NOTE}: {error.strerror or error})"
+            f"{path} contains no readable dataset ({NOTE}: {error.strerror or error})"
         ) from error
     try:
         note = read_note(content)
@@ -198,7 +200,7 @@ def _read_note(path: Path, folder: Path) -> Note:
 
 
 def _contents(folder: Path) -> tuple[bytes, bytes]:
-    """What the header says, and the lines that belong to it: its writer may put a new one in its place."""
+    """Return the header and its lines consistently: a writer may replace the header at any time."""
     before = (folder / NOTE).read_bytes()
     while True:
         try:
@@ -212,4 +214,4 @@ def _contents(folder: Path) -> tuple[bytes, bytes]:
 
 
 def _damaged(path: Path, what: str) -> DatasetError:
-    return DatasetError(f"{path}: the file of a dataset is missing or damaged: {what}")
+    return DatasetError(f"{path}: a file of the dataset is missing or damaged: {what}")

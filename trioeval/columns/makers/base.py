@@ -1,4 +1,4 @@
-"""What makes values: one maker for each producer of a graph."""
+"""The interface of makers: one maker makes the values of each producer of a graph."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, TypeAlias, cast
@@ -17,36 +17,37 @@ from trioeval.errors import (
     Fault,
     GradingError,
     LaneClosedError,
+    LimitError,
     ProviderError,
-    QuotaError,
     TooLateError,
     TrioevalError,
     leaves,
 )
 from trioeval.evaluation.journal import Paid
 from trioeval.kernel import Calls
+from trioeval.text import counted
 from trioeval.usage import Usage
 
 LOCAL = "columns"
-"""The lane of what asks nobody and takes no time. No provider's lane has its name."""
+"""The lane of jobs that make no calls and take no time. No provider's lane has its name."""
 
 CODE = "columns: code"
-"""The lane of what runs the suite's own code, in other processes: what takes no time must not wait for it."""
+"""The lane of jobs that run the suite's own code in other processes: local jobs must not wait for them."""
 
 OWN_LANES = frozenset({LOCAL, CODE})
-"""The lanes on which nobody is asked."""
+"""The lanes on which no provider is called."""
 
 LOCAL_WIDTH = 8
-"""Jobs under way on each of them at once: those that wait for a process or a file let others go on."""
+"""Concurrent jobs on each of them: while some wait for a process or a file, others continue."""
 
 
 class CellError(TrioevalError):
-    """A value could not be made, and trying again would not help."""
+    """A value cannot be made, and a retry would not help."""
 
 
 @attrs.define(eq=False)
-class Tally:
-    """What the calls of one job used; a `trioeval.evaluation.provider_calls.Listener`."""
+class JobCosts:
+    """The costs of the calls of one job; a `trioeval.evaluation.provider_calls.Listener`."""
 
     calls: int = 0
     recalled: int = 0
@@ -56,15 +57,15 @@ class Tally:
     seconds: float = 0.0
 
     def sent(self, _tokens: int, /) -> None:
-        """A request is made."""
+        """Count a request."""
         self.calls += 1
 
     def failed(self, error: ProviderError, _tokens: int, /) -> None:
-        """It failed, and may have been paid for."""
+        """Count the costs of a failed request."""
         self._count(error.usage, error.money)
 
     def heard(self, paid: Paid, /, *, recalled: bool) -> None:
-        """There is a reply."""
+        """Count the costs of a reply."""
         self.recalled += recalled
         self.seconds += paid.latency_ms / 1000
         self._count(paid.reply.usage, paid.reply.cost)
@@ -74,10 +75,10 @@ class Tally:
         if cost is not None:
             self.cost = (self.cost or 0.0) + cost
 
-    def plus(self, other: "Tally") -> "Tally":
-        """The sum of two rounds of one job."""
+    def plus(self, other: "JobCosts") -> "JobCosts":
+        """Return the sum of two rounds of one job."""
         costs = [cost for cost in (self.cost, other.cost) if cost is not None]
-        return Tally(
+        return JobCosts(
             calls=self.calls + other.calls,
             recalled=self.recalled + other.recalled,
             usages=[*self.usages, *other.usages],
@@ -86,71 +87,71 @@ class Tally:
         )
 
     def json(self) -> Mapping[str, Any]:
-        """The members that are not empty, for the journal.
+        """Return the members that are not empty, for the journal.
 
         Example:
-            >>> Tally(calls=1, usages=[Usage(total=3)], seconds=0.5).json()
+            >>> JobCosts(calls=1, usages=[Usage(total=3)], seconds=0.5).json()
             {'calls': 1, 'seconds': 0.5, 'usage': {'total': 3}}
         """
-        told: dict[str, Any] = {}
+        data: dict[str, Any] = {}
         for name in ("calls", "recalled", "seconds"):
             if getattr(self, name):
-                told[name] = getattr(self, name)
+                data[name] = getattr(self, name)
         if self.cost is not None:
-            told["cost"] = self.cost
+            data["cost"] = self.cost
         if self.usages:
             usage = Usage.sum(self.usages)
-            told["usage"] = {
+            data["usage"] = {
                 name: count for name, count in attrs.asdict(usage).items() if count is not None
             }
-        return told
+        return data
 
     @classmethod
-    def read(cls, told: Mapping[str, Any]) -> "Tally":
-        """A tally of the JSON of `json`."""
-        members = {**told}
+    def read(cls, data: Mapping[str, Any]) -> "JobCosts":
+        """Return the tally of the output of `json`."""
+        members = {**data}
         usage = members.pop("usage", None)
         return cls(**members, usages=[] if usage is None else [Usage(**usage)])
 
 
 @attrs.frozen
-class Trouble:
-    """How a maker failed."""
+class MakerFailure:
+    """The failure of a maker."""
 
     error: Exception
     attempts: int
     """Requests that its job has made."""
     is_own: bool = False
-    """Whether its call was refused while the lane served others."""
+    """True if its call was refused while the lane served others."""
 
     @property
     def reason(self) -> str | None:
-        """Why it is no failure of the row, which may be made in another run; None if it is one."""
+        """The reason if the row may still be made in another run; None if its failure is permanent."""
         if self.is_own:
             return None
         reasons = [_reason(leaf) for leaf in leaves(self.error)]
         return next((reason for reason in reasons if reason is not None), None)
 
     @property
-    def is_mishap(self) -> bool:
-        """Whether it might have gone well."""
-        return all(_is_mishap(leaf) for leaf in leaves(self.error))
+    def is_transient(self) -> bool:
+        """True if the failure was transient."""
+        return all(_is_transient(leaf) for leaf in leaves(self.error))
 
     def dropped(self, row: int, column: str) -> DroppedRow:
-        """The end of a row."""
+        """Return the record of a row that this failure drops."""
         first = next(leaves(self.error))
         return DroppedRow(
             row=row,
             cause="failed",
             column=column,
-            error=say(self.error),
+            error=error_text(self.error),
             kind=first.kind if isinstance(first, ProviderError) else None,
             attempts=self.attempts,
         )
 
 
-def say(error: BaseException) -> str:
-    """An error in words for a person."""
+def error_text(error: BaseException) -> str:
+    """Return the message of an error for the user."""
     first = next(leaves(error))
     if isinstance(first, TrioevalError) and str(first):
         return str(first)
@@ -165,65 +166,65 @@ def _reason(error: BaseException) -> str | None:
             return "budget_exceeded"
         case TooLateError():
             return "deadline"
-        case QuotaError(reason="budget_exhausted" | "limiter_unavailable"):
-            return "quota"
+        case LimitError(reason="budget_exhausted" | "limiter_unavailable"):
+            return "shared_limit"
         case CallError(fault=Fault.RATE_LIMITED):
             return "rate_limited"
         case _:
             return None
 
 
-def _is_mishap(error: BaseException) -> bool:
+def _is_transient(error: BaseException) -> bool:
     if isinstance(error, GradingError):
         return error.mishap
     return isinstance(error, CallError) and error.fault in (Fault.TRANSIENT, Fault.RATE_LIMITED)
 
 
 @attrs.frozen
-class Skips:
-    """Rows for which a job asks nobody."""
+class SkippedRows:
+    """Rows for which a job makes no calls."""
 
     skipped: frozenset[int] = frozenset()
-    """Rows that are left out."""
+    """Rows that are skipped."""
     faults: Mapping[int, CellError] = attrs.field(factory=dict)
-    """Rows whose condition fails."""
+    """Rows whose condition cannot be evaluated."""
 
     @property
     def rows(self) -> frozenset[int]:
-        """All of them."""
+        """All of these rows."""
         return self.skipped | self.faults.keys()
 
 
 @attrs.define(eq=False)
-class Order:
+class JobOrder:
     """A job from the moment it may start until its outcome; the payload of the kernel's job."""
 
     job: MakeJob
     lane: str = LOCAL
-    """The lane of its maker, or `LOCAL` if there is nothing to ask."""
-    known: MadeRecord | Skips | None = None
-    """The result of an earlier execution, or the rows that are left out."""
+    """The lane of its maker, or `LOCAL` if no call is needed."""
+    known: MadeRecord | SkippedRows | None = None
+    """The result of an earlier execution, or the rows that are skipped."""
     rank: tuple[float, float] | None = None
-    """The place on a lane that columns share; set when the kernel asks for it."""
-    tally: Tally = attrs.field(init=False)
+    """The rank on a lane that columns share; set when the kernel asks for it."""
+    tally: JobCosts = attrs.field(init=False)
     """Requests and tokens of this round; set by `begin`."""
     scope: trio.CancelScope | None = None
-    """Holds the body while it runs."""
-    earlier: Tally | None = None
+    """Contains the body while it runs."""
+    earlier: JobCosts | None = None
     """The tally of the rounds before this one; None in the first round."""
-    trouble: Trouble | None = None
-    """How the maker failed in this round."""
+    trouble: MakerFailure | None = None
+    """The failure of the maker in this round."""
     is_gone: bool = False
-    """Whether its result is not wanted any more."""
+    """True if its result is no longer needed."""
 
     def begin(self) -> trio.CancelScope:
-        """Begin a round; returns the scope of its body."""
-        self.tally, self.scope = Tally(), trio.CancelScope()
+        """Start a round; return the cancel scope of its body."""
+        self.tally, self.scope = JobCosts(), trio.CancelScope()
         return self.scope
 
     def fail(self, error: Exception, calls: Calls[Any]) -> Exception:
-        """Note how the maker failed, until the kernel decides whether another round follows."""
-        self.trouble = Trouble(error, calls.count, calls.refused_alone)
+        """Note the failure of the maker until the kernel decides whether another round follows."""
+        self.trouble = MakerFailure(error, calls.count, calls.refused_alone)
         return error
 
     def set_aside(self) -> None:
@@ -232,23 +233,23 @@ class Order:
         self.scope = self.trouble = None
 
     @property
-    def used(self) -> Tally:
+    def used(self) -> JobCosts:
         """The tally of all rounds."""
         return self.tally if self.earlier is None else self.earlier.plus(self.tally)
 
     def give_up(self) -> None:
-        """Cancel the body; the result is not wanted any more."""
+        """Cancel the body; the result is no longer needed."""
         self.is_gone = True
         if self.scope is not None:
             self.scope.cancel("its row was dropped")
 
 
 @attrs.define(eq=False)
-class CellOrder(Order):
-    """One cell that is wanted."""
+class CellOrder(JobOrder):
+    """The order of one cell."""
 
     values: Mapping[str, Any] = attrs.field(factory=dict)
-    """The columns that it needs, by name: a copy that the maker may change."""
+    """The columns that the maker needs, by name: a copy that it may change."""
 
     @property
     def row(self) -> int:
@@ -257,18 +258,18 @@ class CellOrder(Order):
 
 
 @attrs.define(eq=False)
-class GroupOrder(Order):
-    """A group that is wanted."""
+class GroupOrder(JobOrder):
+    """The order of a group."""
 
     start: int = 0
-    """The number of its first row among all, dropped ones too: where an ordered source goes on."""
+    """The number of its first row, also if that row was dropped: an ordered source continues there."""
     rows: Sequence[int] = ()
-    """The numbers of the rows that are wanted, ascending: of a scratch maker all of the group, of a full one
-    those that are neither dropped nor skipped."""
+    """The numbers of the requested rows, ascending: all rows of the group for a scratch maker, the rows that
+    are neither dropped nor skipped for a full maker."""
     values: Sequence[Mapping[str, Any]] = ()
-    """Of each the columns that are needed, copied; empty mappings for a scratch maker."""
+    """The needed columns of each row, copied; empty mappings for a scratch maker."""
     follows: bool = False
-    """Whether the maker may have been asked for a group before this one, in this execution or an earlier."""
+    """True if the maker may have been called for an earlier group, in this execution or a previous one."""
 
     @property
     def group(self) -> int:
@@ -277,12 +278,12 @@ class GroupOrder(Order):
 
 
 Made: TypeAlias = Sequence[tuple[int, Mapping[str, Any] | CellError]]
-"""Row numbers with their new values, or with why a row has none, which then is dropped alone (`failed`). A
-scratch maker gives each row that is wanted once. A full one as well, but that of an expression may leave out
-rows: they are dropped."""
+"""Row numbers with their new values, or with the error by which a single row is dropped (`failed`). A maker
+returns each requested row once. Only the maker of an expression may leave out rows, which are then
+dropped."""
 
 
-# Whether a maker gave what it was asked for. Pure.
+# Checks of the results of makers. Pure.
 
 
 _SHOWN = 60  # characters of a value in a message
@@ -294,13 +295,13 @@ def cell_values(
     types: Mapping[str, ColumnType],
     made: Mapping[str, Any],
 ) -> Mapping[str, Any]:
-    """What a maker made of one row, as it is kept, and as it will be read again.
+    """Return the values that a maker made for one row, in the form in which they are stored and read again.
 
     Args:
-        producer: Whose it is.
-        columns: What comes of it: outputs, and the side-effect columns that are there.
-        types: Of all columns.
-        made: By column. Side-effect columns may be missing, which are null then.
+        producer: The producer of the maker.
+        columns: Its outputs, and its side-effect columns that are not ignored.
+        types: The types of all columns.
+        made: The values by column. Missing side-effect columns become null.
 
     Raises:
         CellError: A column is missing, is not one of its own, or is not of its type.
@@ -311,7 +312,7 @@ def cell_values(
         if value is None:
             if name not in made and name in producer.outputs:
                 given = ", ".join(map(repr, made)) or "nothing"
-                raise CellError(f'it made no column "{name}", only {given}')
+                raise CellError(f'it did not return column "{name}", only {given}')
             kept[name] = None
         elif fits(value, kind):
             kept[name] = as_read(value, kind)
@@ -321,7 +322,7 @@ def cell_values(
     for name in made:
         if name not in kept and name not in own:
             allowed = ", ".join(map(repr, own))
-            raise CellError(f"it made column {name!r}, which is not one of its own ({allowed})")
+            raise CellError(f"it returned column {name!r}, which is not one of its own ({allowed})")
     return kept
 
 
@@ -330,37 +331,39 @@ def _misfit(producer: Producer, name: str, wanted: ColumnType, value: Any) -> st
     if len(shown) > _SHOWN:
         shown = f"{shown[:_SHOWN]}…"
     of = "" if name == producer.name else f" of column {name!r}"
-    return f"its value{of} is {shown}, which is no {wanted}"
+    return f"its value{of} is {shown}, which is not a valid {wanted}"
 
 
 def check_rows(wanted: Sequence[int], made: Sequence[tuple[int, Any]], *, leaves_out: bool) -> None:
-    """Refuse what a maker of groups made of others than the rows that it was asked for.
+    """Raise if a maker of groups returned other rows than the requested ones.
 
     Args:
-        wanted: The rows, ascending.
-        made: Rows with what was made of them, in any order.
-        leaves_out: Whether rows may be missing.
+        wanted: The requested rows, ascending.
+        made: The returned rows with their values, in any order.
+        leaves_out: True if rows may be missing.
 
     Raises:
-        CellError: A row is there twice, is none of them, or is missing.
+        CellError: A row was returned twice, was not requested, or is missing.
 
     Example:
         >>> check_rows([3, 4], [(4, "x")], leaves_out=True)
         >>> check_rows([3, 4], [(4, "x"), (3, "y")], leaves_out=False)
         >>> check_rows([3, 4], [(4, "x")], leaves_out=False)
         Traceback (most recent call last):
-        trioeval.columns.makers.base.CellError: 1 of 2 rows came back; row 3 is missing
+        trioeval.columns.makers.base.CellError: 1 of 2 rows returned; row 3 is missing
     """
     asked, seen = set(wanted), set[int]()
     for row, _ in made:
         if row not in asked:
-            raise CellError(f"it made row {row!r}, which it was not asked for")
+            raise CellError(f"it returned row {row!r}, which was not requested")
         if row in seen:
-            raise CellError(f"it made row {row} twice")
+            raise CellError(f"it returned row {row} twice")
         seen.add(row)
     if len(seen) < len(asked) and not leaves_out:
         first = min(asked - seen)
-        raise CellError(f"{len(seen)} of {len(asked)} rows came back; row {first} is missing")
+        raise CellError(
+            f"{len(seen)} of {counted(len(asked), 'row')} returned; row {first} is missing"
+        )
 
 
 class CellMaker(Protocol):
@@ -368,15 +371,15 @@ class CellMaker(Protocol):
 
     @property
     def lane(self) -> str:
-        """Where its first call is made; `LOCAL` if it makes none, `CODE` if it runs code of the suite."""
+        """The lane of its first call; `LOCAL` if it makes none, `CODE` if it runs code of the suite."""
         ...
 
     async def make(self, order: CellOrder, calls: Calls[Any], /) -> Mapping[str, Any]:
-        """The values of its outputs and side-effect columns. Nothing else is allowed in it.
+        """Return the values of its outputs and side-effect columns, and of no others.
 
         Raises:
-            CallError: A call failed; the kernel knows whether it may be made again.
-            CellError: It cannot be made. Any other exception means that too.
+            CallError: A call failed; the kernel knows whether it may be retried.
+            CellError: It cannot be made; so does any other exception.
         """
         ...
 
@@ -386,11 +389,11 @@ class GroupMaker(Protocol):
 
     @property
     def lane(self) -> str:
-        """As of `CellMaker`."""
+        """The lane, as in `CellMaker`."""
         ...
 
     async def make(self, order: GroupOrder, calls: Calls[Any], /) -> Made:
-        """The values of all rows. Long work looks up for others now and then (`trio.lowlevel.checkpoint`)."""
+        """Return the values of all rows. Long work must include checkpoints (`trio.lowlevel.checkpoint`)."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Columns of templates, assertions, Python expressions and functions; conditions that skip or drop rows."""
+"""The makers of templates, validations, Python expressions and functions; conditions on rows."""
 
 import keyword
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -36,17 +36,18 @@ from trioeval.providers.programs.workers import KeptStateError
 from trioeval.templates import is_template
 from trioeval.templates.expressions import Filters, compile_condition, compile_template
 from trioeval.templates.values import as_json
+from trioeval.text import counted
 
-# When a cell is left out, and when a row is dropped: the conditions of a column, compiled.
+# The conditions of a column, compiled: when a cell is skipped, and when a row is dropped.
 
 
 def skip_condition(
     column: Column, filters: Filters, env: Mapping[str, str] | None = None
 ) -> Condition | None:
-    """`skip.when`, compiled; None if nothing says so.
+    """Return the compiled `skip.when`; None if the column has none.
 
     Raises:
-        TemplateError: It is no expression.
+        TemplateError: It is not a valid expression.
     """
     when = column.skip.when
     return None if when is None else compile_condition(when, filters, env)
@@ -55,18 +56,18 @@ def skip_condition(
 def drop_conditions(
     column: Column, filters: Filters, env: Mapping[str, str] | None = None
 ) -> Sequence[tuple[Cause, Condition]]:
-    """Why a row may be dropped when its cell is made, each cause with when.
+    """Return the conditions under which a row is dropped when its cell is made, each with its cause.
 
     Args:
-        column: Whose cells.
-        filters: The suite's own, by name.
-        env: What `env` is in expressions; None is empty.
+        column: The column of the cells.
+        filters: The suite's own filters, by name.
+        env: The value of `env` in expressions; None is empty.
 
     Returns:
-        Conditions over the row with the new values, which raise `TemplateError` where it cannot be told.
+        Conditions over the row with the new values, which raise `TemplateError` if they cannot be evaluated.
 
     Raises:
-        TemplateError: `dropWhen` is no expression.
+        TemplateError: `dropWhen` is not a valid expression.
     """
     found: list[tuple[Cause, Condition]] = []
     if column.drop_when is not None:
@@ -80,38 +81,38 @@ def drop_conditions(
 def _did_not_pass(name: str) -> Condition:
     def says(row: Mapping[str, Any]) -> bool:
         verdict = row[name]
-        # A validation that was skipped has found nothing.
+        # A skipped validation has no verdict.
         return isinstance(verdict, Mapping) and verdict.get("pass") is False
 
     return says
 
 
-# Calls of the suite's own code for columns, which are made once more where only their process failed.
+# Calls of the suite's own code for columns, which are repeated once if only their process failed.
 
 
 T = TypeVar("T")
 
 _OF_THE_PROCESS = frozenset({"worker_crashed", "server"})
-"""How a call fails whose process ended, or could not be started."""
+"""The error kinds of a call whose process ended, or could not be started."""
 
 _WITHOUT_STATE = (
-    "its process was replaced, or the run was resumed, and what it kept is lost. Compute it from the number "
-    "of the first row, or begin another run with another folder (outputDir)"
+    "its process was replaced, or the run was resumed, and its state is lost. Compute the state from the "
+    "number of the first row, or start another run with another folder (outputDir)"
 )
 
 
-async def called(call: Callable[[], Awaitable[T]]) -> T:
-    """What a call gives. Always a checkpoint.
+async def call_with_retry(call: Callable[[], Awaitable[T]]) -> T:
+    """Return the result of a call. Always a checkpoint.
 
-    A process that ends without an answer, or cannot be started, may do better the next time: the call is made
-    once more.
+    If its process ends without an answer, or cannot be started, another attempt may succeed: the call is
+    repeated once.
 
     Args:
         call: Makes the call; raises `ScriptError`.
 
     Raises:
-        CellError: The call failed, took too long, or failed for its process twice.
-        DatasetError: It continues calls of another process, and the function keeps state.
+        CellError: The call failed, timed out, or its process failed twice.
+        DatasetError: It continues calls of a process that was replaced, and the function has state.
     """
     try:
         try:
@@ -127,7 +128,7 @@ async def called(call: Callable[[], Awaitable[T]]) -> T:
 
 
 def function_of(target: str) -> tuple[Path, str]:
-    """The file and the function that `file://<file>:<function>` names.
+    """Return the file and the function that `file://<file>:<function>` names.
 
     Example:
         >>> function_of("file:///w/gen.py:make")
@@ -142,10 +143,10 @@ def _is_of_the_process(error: ScriptError) -> bool:
     return isinstance(cause, ProviderError) and cause.kind in _OF_THE_PROCESS
 
 
-# Columns that follow from others: templates, which are rendered here, and Python, which runs elsewhere.
+# Columns computed from others: templates, which are rendered here, and Python, which runs in other processes.
 
 
-_ROWS = 100  # made without a look at others
+_ROWS = 100  # made between two checkpoints
 _ROWS_A_CALL = 1000
 _COMPOUND = (dict, list)
 
@@ -153,7 +154,7 @@ _COMPOUND = (dict, list)
 async def _row_by_row(
     order: GroupOrder, name: str, make: Callable[[Mapping[str, Any]], Awaitable[Any]]
 ) -> Made:
-    """The values of one column, or why a row has none. A checkpoint if they are many, or `make` is one."""
+    """Return the values or errors of one column. A checkpoint if they are many, or if `make` is one."""
     made: list[tuple[int, Mapping[str, Any] | CellError]] = []
     for place, (row, values) in enumerate(zip(order.rows, order.values, strict=True), 1):
         try:
@@ -169,13 +170,13 @@ async def _row_by_row(
 
 @attrs.frozen
 class TemplateMaker:
-    """Makes the column of a template. Values of the row are data: what looks like a template is none."""
+    """Makes the column of a template. Values of the row are data: templates in them are not rendered."""
 
     column: ExpressionColumn
     filters: Filters = attrs.field(factory=dict)
-    """The suite's own, by name."""
+    """The suite's own filters, by name."""
     env: Mapping[str, str] = attrs.field(factory=dict, repr=False)
-    """What `env` is in templates."""
+    """The value of `env` in templates."""
     _render: Callable[[Mapping[str, Any]], str] = attrs.field(init=False, repr=False)
 
     @_render.default
@@ -184,11 +185,11 @@ class TemplateMaker:
 
     lane = LOCAL
 
-    async def make(self, order: GroupOrder, calls: Calls[Any], /) -> Made:  # noqa: ARG002 - it asks nobody
-        """The values of all rows. A checkpoint if they are many."""
+    async def make(self, order: GroupOrder, calls: Calls[Any], /) -> Made:  # noqa: ARG002 - it makes no calls
+        """Return the values of all rows. A checkpoint if they are many."""
         return await _row_by_row(order, self.column.name, self._value)
 
-    async def _value(self, values: Mapping[str, Any]) -> Any:  # noqa: ASYNC124 - as `_row_by_row` wants it
+    async def _value(self, values: Mapping[str, Any]) -> Any:  # noqa: ASYNC124 - `_row_by_row` requires it
         for key, value in values.items():
             if value.__class__ in _COMPOUND:
                 values = {**values, key: as_json(value)}  # printed as JSON
@@ -206,32 +207,32 @@ class PythonExpressionMaker:
 
     lane = CODE
 
-    async def make(self, order: GroupOrder, calls: Calls[Any], /) -> Made:  # noqa: ARG002 - it asks nobody
-        """The values of all rows. A checkpoint if there are any."""
+    async def make(self, order: GroupOrder, calls: Calls[Any], /) -> Made:  # noqa: ARG002 - it makes no calls
+        """Return the values of all rows. A checkpoint if there are any."""
         made: list[tuple[int, Mapping[str, Any] | CellError]] = []
         sent: list[tuple[int, Mapping[str, Any]]] = []
         for row, values in zip(order.rows, order.values, strict=True):
-            # One of them must not be the end of a call for all others.
+            # One such value must not fail the call for all others.
             if any(one.__class__ in _COMPOUND and is_deep(one) for one in values.values()):
                 made.append((row, CellError(TOO_DEEP)))
             else:
                 sent.append((row, values))
         for begin in range(0, len(sent), _ROWS_A_CALL):
             some = sent[begin : begin + _ROWS_A_CALL]
-            told = await self._told([values for _, values in some])
-            made += [(row, self._value(one)) for (row, _), one in zip(some, told, strict=True)]
+            results = await self._run_rows([values for _, values in some])
+            made += [(row, self._value(one)) for (row, _), one in zip(some, results, strict=True)]
         return sorted(made, key=itemgetter(0))
 
-    async def _told(self, values: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+    async def _run_rows(self, values: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
         code = self.column.python or ""
         rows = [{name: value for name, value in row.items() if _is_name(name)} for row in values]
-        return await called(lambda: self.scripts.python_rows(code, rows))
+        return await call_with_retry(lambda: self.scripts.python_rows(code, rows))
 
-    def _value(self, told: Mapping[str, Any]) -> Mapping[str, Any] | CellError:
-        if "error" in told:
-            return CellError(str(told["error"]))
+    def _value(self, results: Mapping[str, Any]) -> Mapping[str, Any] | CellError:
+        if "error" in results:
+            return CellError(str(results["error"]))
         try:
-            return {self.column.name: read_value_as(told["value"], self.column.as_type)}
+            return {self.column.name: read_value_as(results["value"], self.column.as_type)}
         except CellError as error:
             return error
 
@@ -249,8 +250,8 @@ class PythonCellMaker:
 
     lane = CODE
 
-    async def make(self, order: CellOrder, calls: Calls[Any], /) -> Mapping[str, Any]:  # noqa: ARG002 - it asks nobody
-        """What the function makes of a row. Always a checkpoint."""
+    async def make(self, order: CellOrder, calls: Calls[Any], /) -> Mapping[str, Any]:  # noqa: ARG002 - it makes no calls
+        """Return the results of the function for a row. Always a checkpoint."""
         value = await _result(self.column, self.scripts, [dict(order.values)])
         return values_of(self.column, value)
 
@@ -264,8 +265,8 @@ class PythonGroupMaker:
 
     lane = CODE
 
-    async def make(self, order: GroupOrder, calls: Calls[Any], /) -> Made:  # noqa: ARG002 - it asks nobody
-        """What the function makes of a group. Always a checkpoint."""
+    async def make(self, order: GroupOrder, calls: Calls[Any], /) -> Made:  # noqa: ARG002 - it makes no calls
+        """Return the results of the function for a group. Always a checkpoint."""
         column = self.column
         if column.scope == "scratch":
             arguments: list[Any] = [order.start, len(order.rows)]
@@ -275,11 +276,12 @@ class PythonGroupMaker:
         result = await _result(column, self.scripts, arguments, continues=continues)
         if not isinstance(result, list):
             raise CellError(
-                f"{_name(column)} must return a list with a member for each row, got {kind(result)}"
+                f"{_name(column)} must return a list with one member per row, got {kind(result)}"
             )
         if len(result) != len(order.rows):
             raise CellError(
-                f"{_name(column)} must return a member for each of {len(order.rows)} rows, got {len(result)}"
+                f"{_name(column)} must return one member for each of {counted(len(order.rows), 'row')},"
+                f" got {len(result)}"
             )
         return [
             (row, values_of(column, value, row))
@@ -288,13 +290,13 @@ class PythonGroupMaker:
 
 
 def values_of(column: PythonColumn, value: Any, row: int | None = None) -> Mapping[str, Any]:
-    """The values of the columns, of what a function gave for one row. Pure.
+    """Return the values of the columns from the result of a function for one row. Pure.
 
-    A column that makes one output and nothing else takes what was given; all others an object with a member
-    for each output. A side effect that is not there is None.
+    A column with one output and no side effects takes the whole result; others need an object with a member
+    for each output. A missing side effect is None.
 
     Raises:
-        CellError: It is no such object.
+        CellError: It is not such an object.
 
     Example:
         >>> pair = PythonColumn(name="x", outputs=("x", "y"), extras=("z",), target="file://g.py:f")
@@ -308,17 +310,17 @@ def values_of(column: PythonColumn, value: Any, row: int | None = None) -> Mappi
     if not isinstance(value, dict):
         wanted = ", ".join(map(quote, outputs))
         raise CellError(
-            f"{_name(column)} must give an object with {wanted}{where}, got {kind(value)}"
+            f"{_name(column)} must return an object with {wanted}{where}, got {kind(value)}"
         )
     if missing := [name for name in outputs if name not in value]:
         raise CellError(
-            f"{_name(column)} gave no {', '.join(map(quote, missing))}{where}; "
-            f"it gave {', '.join(map(quote, value)) or 'nothing'}"
+            f"{_name(column)} did not return {', '.join(map(quote, missing))}{where}; "
+            f"it returned {', '.join(map(quote, value)) or 'nothing'}"
         )
     known = (*outputs, *column.extras)
     if foreign := [name for name in value if name not in known]:
         raise CellError(
-            f"{_name(column)} gave {', '.join(map(quote, foreign))}{where}, which it does not make; "
+            f"{_name(column)} returned {', '.join(map(quote, foreign))}{where}, which are not its columns; "
             f"{nearest(foreign[0], known)}"
         )
     return {name: value.get(name) for name in known}
@@ -328,9 +330,9 @@ async def _result(
     column: PythonColumn, scripts: Scripts, arguments: Sequence[Any], *, continues: bool = False
 ) -> Any:
     file, function = function_of(column.target)
-    # The calls of an ordered function are made one after another, by one process.
+    # The calls of an ordered function are made one after another, in one process.
     workers = 1 if column.ordered else scripts.workers_of(column.workers)
-    return await called(
+    return await call_with_retry(
         lambda: scripts.call(
             file, function, arguments, column.timeout_s, workers=workers, continues=continues
         )
@@ -342,7 +344,7 @@ def _name(column: PythonColumn) -> str:
     return f"{file.name}:{function}"
 
 
-# Columns that say what assertions find in another column: those that ask nobody.
+# Columns of validations: the results of assertions on another column, without calls.
 
 
 @attrs.frozen
@@ -351,19 +353,19 @@ class ValidationMaker:
 
     column: ValidationColumn
     kinds: Kinds = KINDS
-    """The assertion types that there are."""
+    """The assertion types."""
     filters: Filters = attrs.field(factory=dict)
-    """The suite's own, by name."""
+    """The suite's own filters, by name."""
     env: Mapping[str, str] = attrs.field(factory=dict, repr=False)
-    """What `env` is in the texts of assertions."""
+    """The value of `env` in the texts of assertions."""
     _templates: dict[str, Callable[[Mapping[str, Any]], str]] = attrs.field(
         init=False, factory=dict, repr=False
     )
 
     lane = LOCAL
 
-    async def make(self, order: GroupOrder, calls: Calls[Any], /) -> Made:  # noqa: ARG002 - it asks nobody
-        """The verdicts on all rows. A checkpoint if they are many, or one takes long."""
+    async def make(self, order: GroupOrder, calls: Calls[Any], /) -> Made:  # noqa: ARG002 - it makes no calls
+        """Return the verdicts on all rows. A checkpoint if they are many, or one is slow."""
         return await _row_by_row(order, self.column.name, self._verdict)
 
     async def _verdict(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -382,15 +384,15 @@ class ValidationMaker:
         return {"pass": verdict.passed, "score": verdict.score, "reason": verdict.reason}
 
     async def _judged(self, assertion: Assertion, subject: Subject, render: Render) -> Verdict:
-        """The verdict of one assertion. A checkpoint only if that takes long."""
+        """Return the verdict of one assertion. A checkpoint only if it is slow."""
         ready = make_ready(assertion, render, self.kinds)
         judge = ready.kind.judge
         if isinstance(judge, Asking | Comparing):
-            raise GradingError("it asks others, or compares rows, which a validation does not")
+            raise GradingError("a validation cannot make calls or compare rows")
         try:
             return verdict_of(ready, find(ready, judge, subject, patient=False))
         except SlowError:
-            # Left alone when cancelled: what it may cost is bounded, and others need not wait for it.
+            # Abandoned when cancelled: its cost is bounded, and others need not wait for it.
             finding = await trio.to_thread.run_sync(
                 find, ready, judge, subject, abandon_on_cancel=True
             )

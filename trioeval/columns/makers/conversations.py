@@ -1,17 +1,17 @@
-"""How a cell asks a model: in a conversation that tells it what was wrong, and then in another one.
+"""The conversations with a model that make a cell: corrections within one, and then new ones.
 
-A reply that cannot be used is answered with what is wrong with it, as often as `corrections` says. Then the
-cell begins anew with the first question, as often as `restarts` says; a reply that refuses, or says nothing,
-is not argued with. A cell for which all of that was of no use has failed for good, and nobody is given any of
-those replies again. Until then they stand in journal and cache as all others do: a run that was cut off, and
-one that is repeated, come to the same value in the same way without paying for it again.
+A reply that cannot be used is answered with a description of its error, up to `corrections` times. Then the
+cell starts a new conversation with the first question, up to `restarts` times; a refusal or an empty reply
+ends its conversation immediately. If all of that fails, the cell has failed permanently and its replies are
+discarded from journal and cache. Until then they stay there: an interrupted run, or a repeated one, arrives
+at the same value in the same way without paying for it again.
 
-Each cell asks for itself. A hundred rows with the same prompt want a hundred texts, so what the cache has
-is only used by the same question of the same cell: its task, the seed of the dataset, column, row, and the
-number of the conversation. A run that is repeated finds all of it.
+Each cell makes its own calls. A hundred rows with the same prompt need a hundred texts, so a cached reply is
+only used for the same question of the same cell: its task, the seed of the dataset, column, row, and the
+number of the conversation. A repeated run finds all of them.
 
-What was answered to a cell whose next call fails by mishap is kept until the cell is made again, so its
-conversation goes on where it was.
+If a call of a cell fails transiently, the earlier replies of the cell are kept until its next round, so its
+conversation continues.
 """
 
 import json
@@ -37,28 +37,27 @@ from trioeval.providers.secrets import hide_in, is_secret_name, longest_first, s
 from trioeval.templates import Templates
 from trioeval.templates.grammar import has_marks
 from trioeval.templates.values import as_json
-from trioeval.text import output_text, parse_json, quote, verbatim
+from trioeval.text import counted, output_text, parse_json, quote, verbatim
 
-# What a model is asked for a row: the prompt of a column, filled in.
+# The messages to a model for a row: the prompt of a column, rendered.
 #
-# A prompt is text, or chat messages as JSON or YAML; which of the two is said by the prompt itself, never by
-# what stands in a row. So a row cannot add a message, nor speak as somebody else: messages are taken apart
-# before they are filled in, and a text that only looks like messages once it is filled in is what a user
-# says. The one exception are messages that a template writes with its own statements, a loop for instance:
-# those are filled in as a whole, so values belong behind `| dump` there, as in prompts of suites.
+# A prompt is text, or chat messages as JSON or YAML; the prompt itself determines which, never the values of
+# a row. So a row cannot add a message, or speak in another role: messages are parsed before they are
+# rendered, and a text that only looks like messages after rendering is sent as a user message. The one
+# exception are messages that a template writes with its own statements, for example a loop: these are
+# rendered as a whole, so values need `| dump` there, as in prompts of suites.
 #
-# Values are data. What they hold is not rendered, whatever marks it has; objects and lists are written as
-# JSON.
+# Values are data. Templates in them are not rendered; objects and lists are written as JSON.
 
 
 Message: TypeAlias = Mapping[str, Any]
 Fill: TypeAlias = Callable[[str], str]
-"""Fills a row into a text; raises `TemplateError`."""
+"""Renders a text with the values of a row; raises `TemplateError`."""
 
 _MEANT_AS_MESSAGES = re.compile(r'\s*(?:\[\s*(?:\{%|\{\s*["}]|\]\s*\Z)|- role:)')
-"""A value in brackets, `[{{ a }}]`, is text: else a row could be all messages."""
+"""A value in brackets, `[{{ a }}]`, is text: otherwise a row could write all messages."""
 _TRANSCRIPT = re.compile(r"\s*(?:system|user|assistant):")
-"""What some services read as messages as well."""
+"""Text that some services also read as messages."""
 _MARK = re.compile(r"\{\{.*?\}\}|\{%.*?%\}|\{#.*?#\}", re.DOTALL)
 _INDENT = 2
 
@@ -75,24 +74,24 @@ class PromptTemplate:
 
     text: str
     messages: tuple[Message, ...] | None = None
-    """It, where it is messages with templates in their texts."""
+    """The messages with templates in their texts; None for a text."""
     writes_messages: bool = False
-    """Whether its messages are only known when it is filled in."""
+    """True if its messages are only known after rendering."""
 
     @classmethod
     def of(cls, text: str) -> "PromptTemplate":
-        """A prompt as the suite has it."""
+        """Return the prompt for its text in the suite."""
         if _MEANT_AS_MESSAGES.match(text) is None:
             return cls(text)
         messages = _yaml_messages(text) if text.lstrip().startswith("-") else _json_messages(text)
         return cls(text, messages, messages is None and _json_in(text) is None)
 
     def filled(self, fill: Fill) -> tuple[Message, ...]:
-        """The messages for one row; never empty.
+        """Return the messages for one row; never empty.
 
         Raises:
-            TemplateError: It cannot be filled in.
-            ProviderError: It was meant to be messages, and is none.
+            TemplateError: It cannot be rendered.
+            ProviderError: It should contain messages, but does not.
         """
         if self.messages is not None:
             return tuple(_inside(message, fill) for message in self.messages)
@@ -101,10 +100,10 @@ class PromptTemplate:
         return ({"role": "user", "content": self.as_text(fill)},)
 
     def as_text(self, fill: Fill) -> str:
-        """The prompt for one row as one text; one that is JSON stays JSON.
+        """Return the prompt for one row as one text; a JSON prompt stays JSON.
 
         Raises:
-            TemplateError: It cannot be filled in.
+            TemplateError: It cannot be rendered.
         """
         document = _json_in(self.text)
         if document is None:
@@ -112,10 +111,10 @@ class PromptTemplate:
         return json.dumps(_inside(document, fill), ensure_ascii=False, indent=_INDENT)
 
     def sent(self, messages: Sequence[Message]) -> str:
-        """The text that a provider is given for messages: of a single one what it says, else all as JSON."""
+        """Return the text that is sent for messages: the content of a single one, otherwise all as JSON."""
         match messages:
             case [{"role": "user", "content": str(content), **rest}] if not rest:
-                # Its own JSON or transcript the suite may write; what a row makes of it, it did not.
+                # JSON or a transcript is only passed on if the suite wrote it, not a row.
                 own = (
                     self.messages is None and not self.writes_messages and not _is_plain(self.text)
                 )
@@ -126,7 +125,7 @@ class PromptTemplate:
 
 
 def with_instruction(messages: Sequence[Message], instruction: str) -> tuple[Message, ...]:
-    r"""Messages that end with an instruction.
+    r"""Return messages that end with an instruction.
 
     Example:
         >>> with_instruction([{"role": "user", "content": "Hi"}], "Be brief.")
@@ -156,7 +155,7 @@ def _json_messages(text: str) -> tuple[Message, ...] | None:
 
 
 def _yaml_messages(text: str) -> tuple[Message, ...] | None:
-    """Marks of templates mean something else in YAML: words stand for them while it is read."""
+    """Return the messages of a YAML prompt; words replace its template marks while it is parsed."""
     marks: list[str] = []
     word = "mark"
     while word in text:
@@ -177,7 +176,7 @@ def _yaml_messages(text: str) -> tuple[Message, ...] | None:
 
 
 def _inside(value: Any, change: Fill) -> Any:
-    """JSON data with its texts changed; names of members stay as they are."""
+    """Return JSON data with its texts changed; keys stay the same."""
     match value:
         case str():
             return change(value)
@@ -190,7 +189,7 @@ def _inside(value: Any, change: Fill) -> Any:
 
 
 def _is_plain(text: str) -> bool:
-    """Whether nobody takes a text for messages."""
+    """Return True if no service reads a text as messages."""
     return not (
         text.lstrip().startswith("- role:")
         or OPENS_LIKE_JSON.match(text)
@@ -204,14 +203,14 @@ _EXCERPT = 200  # characters
 
 
 @attrs.frozen(kw_only=True)
-class Cells:
-    """What the cells of one dataset ask with."""
+class CellServices:
+    """The services that the cells of one dataset use."""
 
     asker: Asker
     templates: Templates
-    """Fill rows into prompts; they should be strict, so that a wrong name is told."""
+    """Render prompts; should be strict, so that an unknown name is reported."""
     seed: int = 0
-    """Of the dataset: another one wants other replies, also to the same questions."""
+    """The seed of the dataset: with another seed, the same questions need new replies."""
     _keys: tuple[str, ...] = attrs.field(init=False, repr=False)
 
     @_keys.default
@@ -220,22 +219,22 @@ class Cells:
         return longest_first(surely_keys(env[name] for name in env if is_secret_name(name)))
 
     def without_keys(self, messages: Sequence[Message]) -> tuple[Message, ...]:
-        """Messages as they may be written down: without keys of providers and of the environment."""
+        """Return messages without keys of providers and of the environment, to be stored."""
         clean: list[Message] = self.asker.without_keys(hide_in(list(messages), self._keys))
         return tuple(clean)
 
     def fill(self, order: CellOrder) -> Callable[[str], str]:
-        """What fills the row of an order into a text."""
+        """Return a function that renders a text with the values of an order."""
         known = as_json(order.values)
         return lambda text: self.templates.fill(text, known)
 
     def request(self, order: CellOrder, number: int, prompt: str, **more: Any) -> Request:
-        """A request of one cell.
+        """Return a request of one cell.
 
         Args:
             order: The cell.
-            number: The place of its column among the columns, ≥ 0.
-            prompt: What is asked.
+            number: The index of its column among the columns, ≥ 0.
+            prompt: The prompt.
             **more: Further fields.
         """
         return Request(
@@ -248,24 +247,24 @@ class Cells:
 
 
 _FORMS = frozenset({"output_format", "response_format", "text"})
-"""Keys of configs that say how a model is to answer."""
+"""Config keys that set the format of replies."""
 
 
-class AskingMaker:
-    """Makes the cells of a column by asking a model; see `CellMaker`.
+class ModelMaker:
+    """Makes the cells of a column by calling a model; see `CellMaker`.
 
     Args:
-        column: As the suite has it.
-        number: Its place among the columns, ≥ 0.
-        cells: What it asks with.
-        schema: The JSON schema of the wanted data; None for text.
+        column: The column of the suite.
+        number: Its index among the columns, ≥ 0.
+        cells: The services that it uses.
+        schema: The JSON schema of the data; None for text.
     """
 
     def __init__(
         self,
         column: LlmColumn | JudgeColumn,
         number: int,
-        cells: Cells,
+        cells: CellServices,
         schema: Mapping[str, Any] | None,
     ) -> None:
         self.number = number
@@ -273,36 +272,36 @@ class AskingMaker:
         self.asking = column.asking
         self.prompt = PromptTemplate.of(column.asking.prompt)
         self.schema_options: Mapping[str, Any] = {}
-        """Options of calls that hold the service to the schema; empty where the prompt has to say it."""
+        """Call options with which the service enforces the schema; empty if the prompt must contain it."""
         if schema is not None:
             self.schema_options = self._schema_options(schema)
         self._column = column
         self._replies: dict[int, list[Reply]] = {}
-        """By row, of cells that failed by mishap: what they were answered before, in order."""
+        """By row, the replies to cells that failed transiently, in order."""
 
     @property
     def lane(self) -> str:
-        """Where the calls are made."""
+        """The lane of its calls."""
         return self.cells.asker.lanes[self.asking.provider]
 
     def messages(self, order: CellOrder) -> tuple[Message, ...]:
-        """The prompt for one row.
+        """Return the rendered prompt for one row.
 
         Raises:
-            CellError: It cannot be filled in.
+            CellError: It cannot be rendered.
         """
         return self.filled(lambda: self.prompt.filled(self.cells.fill(order)))
 
     def filled(self, fill: Callable[[], T]) -> T:
-        """What a filling gives.
+        """Return the result of rendering, with its errors converted.
 
         Raises:
-            CellError: The prompt cannot be filled in.
+            CellError: The prompt cannot be rendered.
         """
         try:
             return fill()
         except TemplateError as error:
-            raise CellError(f"the prompt cannot be filled in: {error}") from error
+            raise CellError(f"the prompt cannot be rendered: {error}") from error
         except ProviderError as error:
             raise CellError(error.message) from error
 
@@ -315,22 +314,22 @@ class AskingMaker:
         *,
         wanted: str,
     ) -> Mapping[str, Any]:
-        """The cell of the first reply that can be used, and its side effects.
+        """Return the cell of the first usable reply, and its side effects.
 
-        A checkpoint, unless all replies were recalled.
+        A checkpoint, unless all replies are from the journal.
 
         Args:
             order: The cell.
-            calls: Of its job.
-            messages: What it asks.
-            read: Reads a reply; raises `UnusableReplyError` with what is wrong with it.
-            wanted: What a reply must be, for the sentence "Answer with … and nothing else."
+            calls: The calls of its job.
+            messages: The first messages.
+            read: Reads a reply; raises `UnusableReplyError` with a description of its error.
+            wanted: The required form, for the sentence "Answer with … and nothing else."
 
         Raises:
             CallError: A call failed.
             CellError: No reply can be used.
         """
-        talk = _Talk(self, order, calls, self._replies.pop(order.row, []))
+        talk = _CellConversations(self, order, calls, self._replies.pop(order.row, []))
         try:
             return await talk.find(messages, read, wanted)
         except CallError:
@@ -341,12 +340,12 @@ class AskingMaker:
     def cell(
         self, value: Any, messages: Sequence[Message], reasoning: str | None
     ) -> Mapping[str, Any]:
-        """The values of a cell that was asked for, by column.
+        """Return the values of a cell by column.
 
         Args:
             value: The value of the column.
-            messages: What was asked and answered, the answer that was used last.
-            reasoning: What the model thought before that answer, where its service tells.
+            messages: The conversation, ending with the reply that was used.
+            reasoning: The model's reasoning before that reply, if its service returns it.
         """
         column = self._column
         found = {column.name: value}
@@ -358,7 +357,7 @@ class AskingMaker:
         return found
 
     def inquiry(self, order: CellOrder, messages: Sequence[Message], restart: int) -> Inquiry:
-        """The question of one turn; each turn of a conversation has more messages than the one before."""
+        """Return the inquiry of one turn; each turn of a conversation has more messages than the last."""
         request = self.cells.request(
             order,
             self.number,
@@ -372,7 +371,7 @@ class AskingMaker:
         return asker.inquiry(order.row, "cell", place, request, *mark, again=True)
 
     def _schema_options(self, schema: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Options that ask the service for data of a schema; services want an object at the root."""
+        """Return options by which the service enforces a schema; services require an object at the root."""
         says = any(to_snake(name) in _FORMS for name in self.asking.config)
         if says or schema.get("type") != "object":
             return {}
@@ -381,17 +380,17 @@ class AskingMaker:
 
 
 @attrs.define(eq=False)
-class _Talk:
+class _CellConversations:
     """All conversations of one cell."""
 
-    of: AskingMaker
+    of: ModelMaker
     order: CellOrder
     calls: Calls[Any]
     replies: list[Reply]
-    """In the order of the questions; those of an earlier run of the job are used again."""
+    """In the order of the questions; those of an earlier round of the job are used again."""
     asked: list[Inquiry] = attrs.field(factory=list)
     fault: str = ""
-    """What was wrong with the last reply."""
+    """The error of the last reply."""
 
     async def find(
         self, messages: Sequence[Message], read: Callable[[Answer], Any], wanted: str
@@ -403,20 +402,20 @@ class _Talk:
         for inquiry in self.asked:
             self.of.cells.asker.reject(inquiry)
         tried = len(self.asked)
-        times = "1 reply was" if tried == 1 else f"{tried} replies were"
+        replies = counted(tried, "reply", "replies")
         name = self.of.cells.asker.names[self.of.asking.provider]
         raise CellError(
-            f"{times} got from {name}, and none can be used; the last one: {self.fault}"
+            f"{name} returned {replies}, none of which can be used; the last one: {self.fault}"
         )
 
     async def _converse(
         self, messages: Sequence[Message], read: Callable[[Answer], Any], wanted: str, restart: int
     ) -> Mapping[str, Any] | None:
-        """What one conversation gives; None if nothing."""
+        """Return the cell that one conversation gives, or None."""
         for _ in range(self.of.asking.corrections + 1):
             reply = await self._reply(messages, restart)
             try:
-                answer, thoughts = _heard(reply)
+                answer, thoughts = _read_reply(reply)
             except UnusableReplyError as error:
                 self.fault = str(error)
                 return None
@@ -425,7 +424,7 @@ class _Talk:
                 return self.of.cell(read(answer), after, thoughts)
             except UnusableReplyError as error:
                 fault = f"{error}; {CUT_OFF}" if answer.is_cut_off else str(error)
-                self.fault = f"{fault}; it begins {quote(answer.text, _EXCERPT)}"
+                self.fault = f"{fault}; it starts with {quote(answer.text, _EXCERPT)}"
                 hint = f"Your last answer could not be used: {error}. Answer with {wanted} and nothing else."
                 messages = with_instruction(after, hint)
         return None
@@ -441,25 +440,25 @@ class _Talk:
         return paid.reply
 
 
-def _heard(reply: Reply) -> tuple[Answer, str | None]:
-    """What a reply says, and what its model thought.
+def _read_reply(reply: Reply) -> tuple[Answer, str | None]:
+    """Return the output of a reply, and the model's reasoning.
 
     Raises:
-        UnusableReplyError: It refuses, or says nothing.
+        UnusableReplyError: It is a refusal, or empty.
     """
     if reply.is_refusal or reply.finish_reason == "content_filter":
-        raise UnusableReplyError("it refuses to answer")
+        raise UnusableReplyError("the model refused to answer")
     is_cut_off = reply.finish_reason == "length"
     output = without_thinking(reply)
     try:
         text = "" if output is None else output_text(output)
     except (TypeError, ValueError, RecursionError) as error:
-        msg = "it is no JSON data"
+        msg = "it is not JSON data"
         raise UnusableReplyError(msg) from error
     whole = Answer(text, output, is_cut_off=is_cut_off)
     answer = without_thoughts(whole)
     if not answer.text.strip():
-        raise UnusableReplyError(f"it says nothing: {CUT_OFF}" if is_cut_off else "it says nothing")
+        raise UnusableReplyError(f"it is empty: {CUT_OFF}" if is_cut_off else "it is empty")
     inline = text[: len(text) - len(answer.text)].strip()
     inline = inline.removeprefix("<think>").removesuffix("</think>").strip()
     thoughts = [*thoughts_in(reply.raw), *([inline] if inline else [])]

@@ -1,9 +1,9 @@
 """Values drawn at random, the same in every run, process and version of Python.
 
-What a row gets follows from the seed, the column, the number of its row group and its place in it: groups may
-be made in any order, and rows that were dropped change nothing for the others. The stream of a group is that
-of `random.Random.random`, the one method whose numbers Python promises not to change; all else is made of it
-here.
+The value of a row follows from the seed, the column, the number of its row group and its place in it: groups
+may be made in any order, and dropped rows do not change the others. The stream of a group is that of
+`random.Random.random`, the only method whose numbers Python promises not to change; everything else is
+computed from it here.
 """
 
 import hashlib
@@ -33,12 +33,13 @@ from trioeval.columns.model import (
 )
 from trioeval.grading import output_text, quote
 from trioeval.kernel import Calls
+from trioeval.text import counted
 
 REDRAWS = 1000
-"""How often a number beyond its bounds is drawn again."""
+"""The maximum number of draws for a value within its bounds."""
 
-_ROWS = 1000  # drawn without a look at others
-_SHOWN = 20  # words in a message
+_ROWS = 1000  # drawn between two checkpoints
+_SHOWN = 20  # categories in a message
 
 _Row: TypeAlias = Mapping[str, Any] | None
 _Next: TypeAlias = Callable[[_Row], Any]
@@ -46,7 +47,7 @@ _Random: TypeAlias = Callable[[], float]
 
 
 def stream(seed: int, column: str, group: int) -> random.Random:
-    """The random numbers of a column in a row group. Only its `random` is the same everywhere.
+    """Return the random numbers of a column in a row group. Only the method `random` is stable.
 
     Example:
         >>> stream(7, "a", 0).random() == stream(7, "a", 0).random() != stream(7, "a", 1).random()
@@ -57,19 +58,19 @@ def stream(seed: int, column: str, group: int) -> random.Random:
 
 
 def draw(sampler: Sampler, numbers: random.Random, rows: Sequence[_Row]) -> Iterator[Any]:
-    """The values of consecutive rows, each drawn when it is asked for. Pure but for the stream.
+    """Yield the values of consecutive rows, each drawn on demand. Pure except for the stream.
 
     Args:
-        sampler: What is drawn.
-        numbers: As of `stream`.
-        rows: Of each row the columns that are needed; None for one that is not wanted, which takes its part
-            of the stream all the same, and whose value means nothing.
+        sampler: The sampler.
+        numbers: A stream from `stream`.
+        rows: The needed columns of each row; None for a row that was not requested, which still uses its part
+            of the stream, and whose value is meaningless.
 
     Returns:
-        Values; a `CellError` in the place of one that a category has none for.
+        Values; a `CellError` for a row whose category has no values.
 
     Raises:
-        CellError: There is no value for any row.
+        CellError: No row can have a value.
 
     Example:
         >>> list(draw(UniformSampler(low=1, high=6, decimals=0), stream(0, "die", 0), [{}] * 5))
@@ -84,12 +85,12 @@ class SamplerMaker:
 
     column: SamplerColumn
     seed: int
-    """The dataset's, for a column without one of its own."""
+    """The seed of the dataset, for a column without its own."""
 
     lane = LOCAL
 
-    async def make(self, order: GroupOrder, calls: Calls[Any], /) -> Made:  # noqa: ARG002 - it asks nobody
-        """The values of all rows that are wanted. A checkpoint if they are many."""
+    async def make(self, order: GroupOrder, calls: Calls[Any], /) -> Made:  # noqa: ARG002 - it makes no calls
+        """Return the values of the requested rows. A checkpoint if they are many."""
         column, name = self.column, self.column.name
         seed = self.seed if column.seed is None else column.seed
         values = draw(column.sampler, stream(seed, name, order.group), _by_place(order))
@@ -109,7 +110,7 @@ class SamplerMaker:
 
 
 def _by_place(order: GroupOrder) -> Sequence[_Row]:
-    """Of each row of the group what is known of it, up to the last one that is wanted."""
+    """Return the known values of each row of the group, up to the last requested row."""
     if not order.rows or order.rows[-1] - order.start < len(order.rows):
         return order.values
     places: list[_Row] = [None] * (order.rows[-1] - order.start + 1)
@@ -143,8 +144,8 @@ def _category(sampler: CategorySampler, number: _Random) -> _Next:
     sums = list(itertools.accumulate(sampler.weights))
     total = sums[-1]
     if not total > 0:
-        raise CellError("one of the weights must be more than 0")
-    last = sums.index(total)  # that has a weight; rounding must not choose one behind it
+        raise CellError("at least one weight must be above 0")
+    last = sums.index(total)  # the last value with a weight: rounding must not select one after it
     return lambda _row: values[min(bisect_right(sums, number() * total), last)]
 
 
@@ -160,8 +161,8 @@ def _subcategory(sampler: SubcategorySampler, number: _Random) -> _Next:
         if choices is None:
             known = ", ".join(map(quote, itertools.islice(sampler.values, _SHOWN)))
             return CellError(
-                f"the column {quote(sampler.category)} is {quote(category)}, for which there are no values; "
-                f"known are {known}"
+                f"column {quote(sampler.category)} is {quote(category)}, for which no values are given; "
+                f"values are given for {known}"
             )
         return choices[int(place * len(choices))]
 
@@ -171,14 +172,16 @@ def _subcategory(sampler: SubcategorySampler, number: _Random) -> _Next:
 def _uniform(sampler: UniformSampler, number: _Random) -> _Next:
     low, high, decimals = sampler.low, sampler.high, sampler.decimals
     if low > high:
-        raise CellError(f"low must not be more than high, got {low:g} and {high:g}")
+        raise CellError(f"low must not be above high, got {low:g} and {high:g}")
     if decimals is None:
         return lambda _row: min(max(low + (high - low) * number(), low), high)
-    # Of the decimal text: 0.29 is 29 hundredths, though 0.29 * 100 is less.
+    # Computed from the decimal text: 0.29 is 29 hundredths, although 0.29 * 100 is less.
     first = int(Decimal(repr(low)).scaleb(decimals).to_integral_value(ROUND_CEILING))
     count = int(Decimal(repr(high)).scaleb(decimals).to_integral_value(ROUND_FLOOR)) - first + 1
     if count < 1:
-        raise CellError(f"there is no number with {decimals} decimals from {low:g} to {high:g}")
+        raise CellError(
+            f"no number with {counted(decimals, 'decimal')} is between {low:g} and {high:g}"
+        )
     if decimals == 0:
         return lambda _row: first + int(number() * count)
     scale: int = 10**decimals
@@ -200,7 +203,7 @@ def _gaussian(sampler: GaussianSampler, number: _Random) -> _Next:
                 return value
         raise CellError(
             f"none of {REDRAWS} numbers with mean {mean:g} and deviation {deviation:g} was "
-            f"from {low:g} to {high:g}"
+            f"between {low:g} and {high:g}"
         )
 
     return one
@@ -210,13 +213,14 @@ def _datetime(sampler: DatetimeSampler, number: _Random) -> _Next:
     start, end = _instant(sampler.start), _instant(sampler.end)
     if (start.tzinfo is None) is not (end.tzinfo is None):
         raise CellError(
-            f"both or none must have a zone, got {quote(sampler.start)} and {quote(sampler.end)}"
+            f"start and end must both have a time zone, or neither, got {quote(sampler.start)} and "
+            f"{quote(sampler.end)}"
         )
     unit = timedelta(**{f"{sampler.unit}s": 1})
     count = (end - start) // unit + 1
     if count < 1:
         raise CellError(
-            f"the end must not be before the start, got {quote(sampler.start)} and {quote(sampler.end)}"
+            f"end must not be before start, got {quote(sampler.start)} and {quote(sampler.end)}"
         )
     shape = sampler.format
 
@@ -231,7 +235,7 @@ def _instant(text: str) -> datetime:
     try:
         return datetime.fromisoformat(text)
     except ValueError:
-        raise CellError(f"{quote(text)} is no time in ISO 8601") from None
+        raise CellError(f"{quote(text)} is not a date and time in ISO 8601") from None
 
 
 def _uuid(sampler: UuidSampler, number: _Random) -> _Next:

@@ -1,15 +1,15 @@
-# Apart from `columns.makers.seeds`: together they exceed 600 lines.
-"""Files that seeds are read from, row by row: CSV, JSON lines and Parquet.
+# Separate from `columns.makers.seeds`: together they exceed 600 lines.
+"""Seed files, read row by row: CSV, JSON lines and Parquet.
 
-A file of a million rows must not have to be in memory. One pass finds where each row of CSV or JSON lines
-begins: eight bytes of memory for each, and the rows that are wanted are read again when they are wanted. Of a
-Parquet file nothing is kept: rows are read by their numbers, consecutive ones without a look at the others,
-those in random order by a walk through the columns that are wanted.
+A file of a million rows must not have to fit into memory. One pass finds the start of each row of CSV or JSON
+lines, which needs eight bytes per row; requested rows are read from there. Nothing is stored for Parquet
+files: consecutive rows are read by their numbers without reading the others, and rows in random order by a
+scan of the requested columns.
 
-CSV is read strictly: a quote that is out of place is a mistake, blank lines are none, and a cell has up to
-131,072 characters.
+CSV is read strictly: a misplaced quote is a mistake, blank lines are ignored, and a cell has at most 131,072
+characters.
 
-All of it blocks, and may be called in any thread.
+All functions block, and may be called in any thread.
 """
 
 import csv
@@ -29,10 +29,11 @@ from trioeval.columns.files.formats import as_json, open_duckdb, read_as
 from trioeval.documents.mistakes import Mistake, MistakenError, kind, nearest
 from trioeval.grading import quote
 from trioeval.suite.sources.jsonl_tests import Lines, read_line
+from trioeval.text import counted
 
 Row: TypeAlias = Mapping[str, Any]
 Walked: TypeAlias = tuple[int | None, Row | Mistake]
-"""A row, or what is wrong with it, and its line from 1 where rows have lines."""
+"""The line of a row, from 1 if rows have lines, with the row or its mistake."""
 
 _BOM = b"\xef\xbb\xbf"
 _ROWS = 1000  # read at once
@@ -50,7 +51,7 @@ class CsvTable:
 
     @classmethod
     def of(cls, file: Path) -> "CsvTable":
-        """Look through a file.
+        """Scan a file.
 
         Raises:
             MistakenError: It has no header.
@@ -61,7 +62,7 @@ class CsvTable:
             cells = csv.reader(lines, strict=True)
             header = _next_row(cells)
             if header is None:
-                raise MistakenError(Mistake("is empty", "its first line names the columns"))
+                raise MistakenError(Mistake("is empty", "its first line must name the columns"))
             if isinstance(header, Mistake):
                 raise MistakenError(attrs.evolve(header, place=(1, 1)))
             table = cls(file, [name.strip() for name in header], state_of(opened.fileno()))
@@ -78,7 +79,8 @@ class CsvTable:
             if isinstance(row, Mistake):
                 self._wrong.append((line, row))
             elif row and len(row) != width:
-                message = f"the row has {len(row)} cells, and the header {width}"
+                cells, of = counted(len(row), "cell"), counted(width, "cell")
+                message = f"the row has {cells}, but the header has {of}"
                 self._wrong.append((line, Mistake(message)))
             elif row:
                 self._starts.append(start)
@@ -87,22 +89,22 @@ class CsvTable:
         return len(self._starts)
 
     def lacks(self, name: str) -> Mistake | None:
-        """What is wrong with the name of a column, whatever stands in the rows; None if nothing is."""
+        """Return the mistake in the name of a column, independent of the rows; None if it is valid."""
         times = self.header.count(name)
         if times == 1:
             return None
         if times:
-            message = f"there are {times} columns {quote(name)}"
-            return Mistake(message, "give them other names", place=(1, 1))
-        message = f"there is no column {quote(name)}"
+            message = f"{times} columns are named {quote(name)}"
+            return Mistake(message, "rename them", place=(1, 1))
+        message = f"column {quote(name)} does not exist"
         return Mistake(message, nearest(name, self.header), place=(1, 1))
 
     def walk(self) -> Iterator[Walked]:
-        """All rows about which more is to be found out, and all that are wrong: all others are text."""
+        """Yield all rows whose types must be found, and all mistakes: all cells of CSV are text."""
         return iter(self._wrong)
 
     def read(self, places: Sequence[int]) -> Sequence[Row]:
-        """Some rows, by their places from 0, in the order in which they are asked for.
+        """Return some rows by their indices, in the requested order.
 
         Raises:
             MistakenError: The file cannot be read any more, or has changed.
@@ -118,7 +120,7 @@ class CsvTable:
 
 @attrs.define(eq=False)
 class JsonlTable:
-    """A file with one JSON object a line."""
+    """A file with one JSON object per line."""
 
     _lines: Lines
     _starts: Sequence[int]
@@ -138,11 +140,11 @@ class JsonlTable:
         return len(self._starts)
 
     def lacks(self, _name: str) -> Mistake | None:
-        """Nothing: each line has its own members."""
+        """Return None: each line has its own members."""
         return None
 
     def walk(self) -> Iterator[Walked]:
-        """All lines."""
+        """Yield all lines."""
         for begin in range(0, len(self), _ROWS):
             places = range(begin, min(begin + _ROWS, len(self)))
             for place, line in zip(places, self._some(places), strict=True):
@@ -158,7 +160,7 @@ class JsonlTable:
                     yield number, Mistake(f"must be an object, got {kind(row)}")
 
     def read(self, places: Sequence[int]) -> Sequence[Row]:
-        """Some rows."""
+        """Return some rows."""
         return [read_line(line.rstrip()) for line in self._some(places)]
 
     def _some(self, places: Sequence[int]) -> Iterator[bytes]:
@@ -174,13 +176,13 @@ class JsonlTable:
 
 @attrs.define(eq=False)
 class _TextLines:
-    """The lines of a file as text, and where the next one begins."""
+    """The lines of a file as text, and the start of the next line."""
 
     _file: BinaryIO
     at: int = attrs.field(init=False, default=0)
-    """In bytes."""
+    """The offset in bytes."""
     number: int = attrs.field(init=False, default=0)
-    """Of the last one that was read, from 1."""
+    """The number of the last line that was read, from 1."""
 
     def __iter__(self) -> Iterator[str]:
         return self
@@ -195,12 +197,12 @@ class _TextLines:
 
 
 def _next_row(rows: Iterator[list[str]]) -> list[str] | Mistake | None:
-    """The next row, without cells if its line is blank; None at the end."""
+    """Return the next row (without cells if its line is blank), its mistake, or None at the end."""
     try:
         return next(rows, None)
     except csv.Error as error:
         about_quotes = "expected after" in str(error) or "unexpected end" in str(error)
-        hint = 'write a quote as "" in a cell between quotes' if about_quotes else None
+        hint = 'write a quote inside of a quoted cell as ""' if about_quotes else None
         return Mistake(f"not CSV: {error}", hint)
     except UnicodeDecodeError as error:
         message = f"byte {error.start} of the line (0x{error.object[error.start]:02x}) is not UTF-8"
@@ -208,7 +210,7 @@ def _next_row(rows: Iterator[list[str]]) -> list[str] | Mistake | None:
 
 
 def _runs(places: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """The first and last of places that follow one another.
+    """Yield the first and last index of each run of consecutive indices.
 
     Example:
         >>> list(_runs([3, 4, 5, 0, 1, 9]))
@@ -227,13 +229,13 @@ def _runs(places: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 
 def state_of(file: Path | int) -> tuple[int, int]:
-    """The size of a file, by path or descriptor, and when it was changed last."""
+    """Return the size and the modification time of a file, by path or descriptor."""
     found = os.fstat(file) if isinstance(file, int) else file.stat()
     return found.st_size, found.st_mtime_ns
 
 
 def changed(file: Path) -> MistakenError:
-    """The error of a file that is not as it was when it was looked at."""
+    """Return the error of a file that has changed since it was opened."""
     message = "the file has changed since the suite was loaded"
     return MistakenError(Mistake(message, "load the suite again", file=file))
 
@@ -253,7 +255,7 @@ def _read(
         raise MistakenError(Mistake(message, file=file)) from None
 
 
-# Parquet files that seeds are read from, by DuckDB; see `seed_tables`.
+# Parquet seed files, read by DuckDB; see the top of the module.
 
 
 _SEED_PARQUET_ROWS = 1000  # fetched at once
@@ -268,7 +270,7 @@ class ParquetTable:
 
     file: Path
     kinds: Mapping[str, str]
-    """What DuckDB calls the types of its columns."""
+    """The types of its columns, with DuckDB's names."""
     _wanted: Sequence[str]
     _count: int
     _state: tuple[int, int]
@@ -277,14 +279,14 @@ class ParquetTable:
 
     @classmethod
     def of(cls, file: Path, names: Sequence[str]) -> "ParquetTable":
-        """Look at a file.
+        """Open a file and read its columns.
 
         Args:
             file: Absolute.
-            names: Columns that are looked at, or what is inside of them, with dots.
+            names: The needed columns, or with dots members of their values.
 
         Raises:
-            MistakenError: It is no Parquet file, or the extra is not installed.
+            MistakenError: It is not a Parquet file, or the extra is not installed.
         """
         try:
             import duckdb  # noqa: PLC0415 - an extra
@@ -306,13 +308,13 @@ class ParquetTable:
         return self._count
 
     def lacks(self, name: str) -> Mistake | None:
-        """What is wrong with the name of a column."""
+        """Return the mistake in the name of a column; None if it is valid."""
         if any(_is_of(name, one) for one in self.kinds):
             return None
-        return Mistake(f"there is no column {quote(name)}", nearest(name, self.kinds))
+        return Mistake(f"column {quote(name)} does not exist", nearest(name, self.kinds))
 
     def walk(self) -> Iterator[Walked]:
-        """All rows."""
+        """Yield all rows."""
         import duckdb  # noqa: PLC0415 - an extra
 
         place = 0
@@ -330,7 +332,7 @@ class ParquetTable:
                     yield None, Mistake(f"row {place}: {error}")
 
     def read(self, places: Sequence[int]) -> Sequence[Row]:
-        """Some rows."""
+        """Return some rows."""
         least, most = min(places), max(places)
         if most - least < len(places):
             found = dict(enumerate(self._some(least, most + 1), least))
@@ -347,7 +349,7 @@ class ParquetTable:
 
     @property
     def _number(self) -> str:
-        """What the number of a row is called: as no column of the file is."""
+        """A name for the row number that no column of the file has."""
         taken = {name.casefold() for name in self.kinds}
         name = _NUMBER
         while name in taken:
@@ -356,7 +358,7 @@ class ParquetTable:
 
     def _select(self, where: str) -> str:
         table, number = _NUMBERED, self._number
-        if number != _NUMBER:  # rows come in their order, and are counted
+        if number != _NUMBER:  # the rows come in order, and are counted
             table = f"(SELECT *, row_number() OVER () - 1 AS {number} FROM {_TABLE})"  # noqa: S608
         names = [read_as(name, self.kinds[name]) for name in self._wanted]
         return f"SELECT {', '.join([*names, number])} FROM {table} WHERE {where}"  # noqa: S608 - they are quoted
@@ -382,12 +384,12 @@ class ParquetTable:
             try:
                 found[name] = as_json(value, self.kinds[name])
             except ValueError as error:
-                raise ValueError(f"the column {quote(name)} holds {error}") from None
+                raise ValueError(f"column {quote(name)} contains {error}") from None
         return found
 
 
 def _literal(file: Path) -> str:
-    """A path in which no sign stands for others."""
+    """Return a path without wildcards."""
     return glob.escape(str(file))
 
 
@@ -410,4 +412,4 @@ def _is_of(name: str, column: str) -> bool:
 
 
 Table: TypeAlias = CsvTable | JsonlTable | ParquetTable
-"""The rows of a file, by their places from 0."""
+"""The rows of a file, by their indices."""

@@ -1,9 +1,9 @@
-# Apart from `columns.open`: together they exceed 600 lines.
-"""Columns that are there already: rows of a file, or of an earlier task.
+# Separate from `columns.open`: together they exceed 600 lines.
+"""Seed columns: rows of a file, or of an earlier task.
 
-Row r of a dataset is row r of its source, and where the source ends it begins again. Shuffled, each round has
-an order of its own, which follows from the seed and the number of the round. So a row does not depend on what
-was made before, and a dataset that is extended goes on where it was.
+Row r of a dataset is row r of its source, which repeats from its start if it is too short. If shuffled, each
+round has its own order, which follows from the seed and the number of the round. So a row does not depend on
+what was made before, and an extended dataset continues where it ended.
 """
 
 import hashlib
@@ -35,32 +35,33 @@ from trioeval.documents.placing import shortened
 from trioeval.errors import DatasetError, Problem, SuiteError
 from trioeval.grading import quote
 from trioeval.kernel import Calls
+from trioeval.text import counted
 
 AT_ONCE = 10_000
-"""Rows of a source in memory up to which their order is made without making others wait."""
+"""The maximum rows of a source in memory that are read without a thread."""
 
-_ROUNDS = 2  # orders that are kept: a row group may have rows of two rounds
-_TOLD = 20  # rows of a task that are wrong
+_ROUNDS = 2  # orders in memory: a row group may have rows of two rounds
+_LISTED = 20  # listed mistakes in the rows of a task
 
 
 @attrs.define(eq=False)
 class FileSource:
-    """Rows of a file; made by `open_seed_file`."""
+    """The rows of a file; made by `open_seed_file`."""
 
     file: Path
     columns: Mapping[str, str]
     """The columns of the dataset, each with its name in the file."""
     types: Mapping[str, ColumnType]
-    """The narrowest that all rows have, by column of the dataset."""
+    """The narrowest type for all rows, by column of the dataset."""
     digest: str
-    """The digest of all that it holds."""
+    """The digest of its content."""
     _table: Table
     _empty: str | None = ""
-    """What an empty text of it is."""
+    """The replacement for empty text."""
 
     @property
     def kinds(self) -> Mapping[str, str]:
-        """The types that columns of Parquet keep in Parquet, as DuckDB calls them."""
+        """The types that columns keep in Parquet, with DuckDB's names."""
         if not isinstance(self._table, ParquetTable):
             return {}
         known = self._table.kinds
@@ -73,17 +74,17 @@ class FileSource:
 
     @property
     def blocks(self) -> bool:
-        """Whether it is to be read in a thread: it is a file."""
+        """True: files are read in a thread."""
         return True
 
     def __len__(self) -> int:
         return len(self._table)
 
     def read(self, places: Sequence[int]) -> Sequence[Row]:
-        """Some rows, in the order in which they are asked for.
+        """Return some rows, in the requested order.
 
         Raises:
-            DatasetError: They cannot be read any more.
+            DatasetError: They can no longer be read.
         """
         try:
             found = [_picked(row, self.columns) for row in self._table.read(places)]
@@ -96,26 +97,26 @@ class FileSource:
 
 @attrs.define(eq=False)
 class RowsSource:
-    """Rows that are there; made by `seed_rows`. It has the members of `FileSource`."""
+    """The rows of an earlier task; made by `seed_rows`. It has the members of `FileSource`."""
 
     columns: Mapping[str, str]
     types: Mapping[str, ColumnType]
     digest: str
     _rows: Sequence[Row]
     kinds: Mapping[str, str] = attrs.field(factory=dict)
-    """None are known."""
+    """Empty: no types are known."""
 
     @property
     def blocks(self) -> bool:
-        """Whether they are more than a few, or in files."""
+        """True if they must be read in a thread: there are many, or they are in files."""
         return not isinstance(self._rows, list | tuple) or len(self._rows) > AT_ONCE
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def read(self, places: Sequence[int]) -> Sequence[Row]:
-        """Some rows."""
-        # In their order, so that a file with many of them is read once.
+        """Return some rows."""
+        # In their order, so that a file with several of them is read once.
         found = {place: _picked(self._rows[place], self.columns) for place in sorted({*places})}
         return [found[place] for place in places]
 
@@ -127,26 +128,26 @@ Source: TypeAlias = FileSource | RowsSource
 def open_seed_file(
     file: Path, columns: Mapping[str, str], path: str = "$", *, empty_as_null: bool = False
 ) -> FileSource:
-    """The rows of a file, after a look at all of them. Blocks: it is called in a thread.
+    """Return the rows of a file, after a check of all of them. Blocks: call it in a thread.
 
     Args:
-        file: Absolute: CSV, JSON lines or Parquet, by its ending.
-        columns: The columns of the dataset, each with its name in the file; in JSON and Parquet what is
-            inside of a column may be named with dots.
-        path: Where the suite names the file, for messages.
-        empty_as_null: Whether empty cells of CSV are null.
+        file: Absolute: CSV, JSON lines or Parquet, by its extension.
+        columns: The columns of the dataset, each with its name in the file; dotted names select members of
+            values in JSON and Parquet.
+        path: The place in the suite that names the file, for messages.
+        empty_as_null: True if empty cells of CSV become null.
 
     Raises:
-        SuiteError: Everything that is wrong with it, up to a number: it cannot be read, has no rows or no
-            such column, or rows are not as they should be, each with its line.
+        SuiteError: The file cannot be read, has no rows, lacks a column, or has invalid rows (the first ones
+            are listed with their lines).
     """
     try:
         return _opened(file, columns, None if empty_as_null else "")
     except MistakenError as error:
         raise SuiteError([_problem(part, file, path) for part in error.parts]) from None
     except OSError as error:
-        told = Mistake(f"cannot be read: {error.strerror or error}")
-        raise SuiteError([_problem(told, file, path)]) from None
+        mistake = Mistake(f"cannot be read: {error.strerror or error}")
+        raise SuiteError([_problem(mistake, file, path)]) from None
 
 
 def _opened(file: Path, columns: Mapping[str, str], empty: str | None) -> FileSource:
@@ -167,19 +168,19 @@ def _opened(file: Path, columns: Mapping[str, str], empty: str | None) -> FileSo
 
 
 def seed_rows(rows: Sequence[Row], columns: Mapping[str, str], what: str) -> RowsSource:
-    """The rows of an earlier task, after a look at all of them. Takes long if they are many, or in files.
+    """Return the rows of an earlier task, after a check of all of them. Slow if they are many or in files.
 
     Args:
         rows: JSON; they do not change.
-        columns: The columns of the dataset, each with its name in the rows; what is inside of one may be
-            named with dots.
-        what: What messages call them.
+        columns: The columns of the dataset, each with its name in the rows; dotted names select members of
+            values.
+        what: Their name in messages.
 
     Raises:
-        DatasetError: There are none, or some lack what is wanted; the first of them are told.
+        DatasetError: The task has no rows, or some lack a column; the first of them are listed.
     """
     types, digest = _Types(columns), hashlib.sha256()
-    told: list[str] = []
+    messages: list[str] = []
     count = 0
     for number, row in enumerate(rows):
         mistake = types.add((None, row))
@@ -188,20 +189,20 @@ def seed_rows(rows: Sequence[Row], columns: Mapping[str, str], what: str) -> Row
             digest.update(json.dumps(picked, sort_keys=True, default=str).encode() + b"\n")
             continue
         count += 1
-        if count <= _TOLD:
+        if count <= _LISTED:
             hint = f"; {mistake.hint}" if mistake.hint else ""
-            told.append(f"row {number} of {what}: {mistake.message}{hint}")
-    if count > _TOLD:
-        told.append(f"… and {count - _TOLD} more rows")
-    if told:
-        raise DatasetError("\n".join(told))
+            messages.append(f"row {number} of {what}: {mistake.message}{hint}")
+    if count > _LISTED:
+        messages.append(f"… and {counted(count - _LISTED, 'more row')}")
+    if messages:
+        raise DatasetError("\n".join(messages))
     if not len(rows):
         raise DatasetError(f"{what} has no rows")
     return RowsSource(columns, types.found, digest.hexdigest(), rows)
 
 
 def permutation(count: int, seed: int, column: str, turn: int) -> Sequence[int]:
-    """The order of the rows of a source in one round.
+    """Return the order of the rows of a source in one round.
 
     Example:
         >>> list(permutation(5, 0, "name", 0)), list(permutation(5, 0, "name", 1))
@@ -222,17 +223,17 @@ class SeedMaker:
     column: SeedColumns
     source: Source
     seed: int
-    """The dataset's, for a seed without one of its own."""
+    """The seed of the dataset, for a column without its own."""
     _orders: dict[int, Sequence[int]] = attrs.field(init=False, factory=dict, repr=False)
-    """By round."""
+    """The orders by round."""
 
     lane = LOCAL
 
-    async def make(self, order: GroupOrder, calls: Calls[Any], /) -> Made:  # noqa: ARG002 - it asks nobody
-        """The values of all rows that are wanted. A checkpoint if they are read in a thread."""
+    async def make(self, order: GroupOrder, calls: Calls[Any], /) -> Made:  # noqa: ARG002 - it makes no calls
+        """Return the values of the requested rows. A checkpoint if they are read in a thread."""
         if not self.source.blocks:
             return self._made(order.rows)
-        # Left alone when cancelled: it reads, and changes nothing.
+        # Abandoned when cancelled: it only reads.
         return await trio.to_thread.run_sync(self._made, order.rows, abandon_on_cancel=True)
 
     def _made(self, rows: Sequence[int]) -> Made:
@@ -241,7 +242,7 @@ class SeedMaker:
         return list(zip(rows, self.source.read(list(map(self.place, rows))), strict=True))
 
     def place(self, row: int) -> int:
-        """The place in the source that a row comes from."""
+        """Return the index of the source row for a row."""
         turn, place = divmod(row, len(self.source))
         if self.column.order == "ordered":
             return place
@@ -257,7 +258,7 @@ class SeedMaker:
 
 @attrs.define(eq=False)
 class _Types:
-    """The types of columns, as far as rows were looked at."""
+    """The types of columns in the rows that were checked."""
 
     _columns: Mapping[str, str]
     _kinds: dict[str, set[ColumnType]] = attrs.field(init=False)
@@ -267,7 +268,7 @@ class _Types:
         return {name: set() for name in self._columns}
 
     def add(self, walked: Walked) -> Mistake | None:
-        """Look at a row; what is wrong with it."""
+        """Check a row; return its mistake, if it has one."""
         line, row = walked
         place = None if line is None else (line, 1)
         if isinstance(row, Mistake):
@@ -286,7 +287,7 @@ class _Types:
 
     @property
     def found(self) -> Mapping[str, ColumnType]:
-        """The types."""
+        """The types by column."""
         return {name: _narrowest(kinds) for name, kinds in self._kinds.items()}
 
 
@@ -311,8 +312,8 @@ def _open_table(file: Path, names: Sequence[str]) -> Table:
         case ".parquet":
             return ParquetTable.of(file, names)
         case _:
-            message = f"{quote(file.name)} is no table that can be read"
-            raise MistakenError(Mistake(message, "write a .csv, .jsonl or .parquet file"))
+            message = f"{quote(file.name)} is not a supported table"
+            raise MistakenError(Mistake(message, "use a .csv, .jsonl or .parquet file"))
 
 
 def _picked(row: Row, columns: Mapping[str, str]) -> Row:

@@ -1,4 +1,4 @@
-"""Assertion types that ask a model: how each asks, reads the reply, and comes to a finding."""
+"""Assertion types that ask a model: their prompts, the reading of replies, and their findings."""
 
 from trioeval.grading.judges.conversation import KINDS as CONVERSATION_KINDS
 from trioeval.grading.judges.facts import KINDS as FACT_KINDS

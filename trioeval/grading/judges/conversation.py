@@ -1,6 +1,6 @@
-"""Whether the replies of a conversation have to do with what was said before them.
+"""Judges of conversations: the relevance of replies, and the goal of an agent.
 
-Each reply is judged in a window of the turns that end with it.
+Each reply is judged in a window of turns that ends with it.
 """
 
 import functools
@@ -20,11 +20,18 @@ from trioeval.grading.kinds.trajectories import trajectory_summary
 from trioeval.grading.model import Assertion
 from trioeval.grading.reply_json import objects_in
 from trioeval.grading.services import Answer, Outside, own_prompt
-from trioeval.grading.strict_reading import Read, UnusableReplyError, ask, names_of, reason_of, told
+from trioeval.grading.strict_reading import (
+    JudgeReading,
+    UnusableReplyError,
+    ask,
+    names_of,
+    reading_metadata,
+    reason_of,
+)
 from trioeval.grading.subject import Subject
 from trioeval.text import number_text, output_text, quote
 
-# Whether the steps that were taken reached a goal.
+# Whether the steps of an agent reached a goal.
 
 
 async def _goal_judge(
@@ -61,14 +68,14 @@ Turn = Mapping[str, Any]
 
 
 def read_relevant(answer: Answer) -> tuple[bool, str]:
-    """The verdict in a reply, and the reason.
+    """Return the verdict in a reply, and the reason.
 
     Raises:
-        UnusableReplyError: It is neither yes nor no.
+        UnusableReplyError: The verdict is neither yes nor no.
     """
     found = next(iter(objects_in(answer)), None)
     if found is None:
-        msg = "it holds no JSON object"
+        msg = "it has no JSON object"
         raise UnusableReplyError(msg)
     verdict = found.get("verdict")
     said = verdict.strip().lower() if isinstance(verdict, str) else None
@@ -79,10 +86,10 @@ def read_relevant(answer: Answer) -> tuple[bool, str]:
 
 
 def turns_of(subject: Subject) -> list[Turn]:
-    """The turns of a conversation, of which the one that is judged is the last.
+    """Return the turns of a conversation; the last one is judged.
 
     Raises:
-        GradingError: The variable `_conversation` is no list of turns.
+        GradingError: The variable `_conversation` is not a list of turns.
     """
     last = {"input": last_user_text(prompt_of(subject)), "output": subject.text}
     before = subject.vars.get("_conversation") or []
@@ -93,13 +100,13 @@ def turns_of(subject: Subject) -> list[Turn]:
             f"the variable _conversation must be a list of inputs with outputs, got {quote(before)}"
         )
         raise GradingError(msg)
-    # What the run itself remembers has prompts, and ends before the turn that is judged.
+    # Turns recorded by the run itself have prompts, and end before the turn that is judged.
     whole = before and "prompt" not in before[-1]
     return [*before] if whole else [*before, last]
 
 
 def windows_of(turns: Sequence[Turn], size: int) -> list[Sequence[Turn]]:
-    """The last `size` turns up to each of them.
+    """Return, for each turn, the last `size` turns up to it.
 
     Example:
         >>> [len(window) for window in windows_of([{}] * 4, 3)]
@@ -117,7 +124,7 @@ def _transcript(window: Sequence[Turn]) -> str:
     return "\n\n".join(said)
 
 
-async def _judge_window(window: Sequence[Turn], outside: Outside) -> Read[tuple[bool, str]]:
+async def _judge_window(window: Sequence[Turn], outside: Outside) -> JudgeReading[tuple[bool, str]]:
     messages = [{"input": turn["input"], "output": turn["output"]} for turn in window]
     names = names_of(messages=messages, __transcript=_transcript(window))
     prompt = outside.grader.render(own_prompt("conversation_relevance"), names)
@@ -127,7 +134,7 @@ async def _judge_window(window: Sequence[Turn], outside: Outside) -> Read[tuple[
 
 async def _judge(subject: Subject, _value: Any, assertion: Assertion, outside: Outside) -> Finding:
     windows = windows_of(turns_of(subject), _window_size(assertion))
-    found: list[Read[tuple[bool, str]]] = await outside.together(
+    found: list[JudgeReading[tuple[bool, str]]] = await outside.together(
         [functools.partial(_judge_window, window, outside) for window in windows]
     )
     relevant = sum(read.value[0] for read in found)
@@ -145,7 +152,7 @@ async def _judge(subject: Subject, _value: Any, assertion: Assertion, outside: O
         score >= least - EPSILON,
         "\n".join([reason, *faults]),
         score=score,
-        metadata=told(*found),
+        metadata=reading_metadata(*found),
     )
 
 

@@ -1,4 +1,4 @@
-"""Whether the facts of an output agree with those of an answer that is known to be right."""
+"""Judges that compare an output with a criterion, a question, or a right answer."""
 
 import functools
 import math
@@ -20,18 +20,18 @@ from trioeval.grading.model import Assertion
 from trioeval.grading.reply_json import objects_in
 from trioeval.grading.services import Answer, Outside, own_prompt
 from trioeval.grading.strict_reading import (
-    Read,
+    JudgeReading,
     UnusableReplyError,
     ask,
     clamped,
     names_of,
+    reading_metadata,
     reason_of,
-    told,
 )
 from trioeval.grading.subject import Subject
 from trioeval.text import number_text, quote, score_text
 
-# Whether an output meets a criterion, told by one letter at the end of an explanation.
+# Whether an output meets a criterion: one letter at the end of an explanation.
 
 
 _CLOSED_QA_WANTED = "an explanation that ends with the letter Y or N on a line of its own"
@@ -40,7 +40,7 @@ _END = 200  # characters
 
 
 def read_letter(answer: Answer, *, lenient: bool = False) -> bool:
-    r"""Whether a reply ends with Y, and not with N; marks behind the letter do not matter.
+    r"""Return whether a reply ends with Y, and not with N; marks after the letter are ignored.
 
     Raises:
         UnusableReplyError: It ends with neither.
@@ -74,12 +74,12 @@ async def _closed_qa_judge(
     holds = read.value
     verb = "meets" if holds else "does not meet"
     reason = f"the output {verb} the criterion: {read.replies[-1].strip()}"
-    return Finding(holds, reason, metadata=told(read))
+    return Finding(holds, reason, metadata=reading_metadata(read))
 
 
-# Whether an answer has to do with its question: a judge guesses the question from the answer.
+# Whether an answer is relevant to its question: a judge guesses the question from the answer.
 #
-# The score is the mean cosine of the guessed questions with the one that was asked (RAGAS: arXiv 2309.15217).
+# The score is the mean cosine of the guessed questions and the actual one (RAGAS: arXiv 2309.15217).
 
 
 THRESHOLD = 0.5
@@ -99,7 +99,7 @@ async def _relevance_judge(
         asked = query
     prompt = outside.grader.render(own_prompt("answer_relevance"), names_of(answer=output))
     question = functools.partial(ask, outside, prompt, _read_question, wanted="one question")
-    questions: list[Read[str]] = await outside.together([question] * _QUESTIONS)
+    questions: list[JudgeReading[str]] = await outside.together([question] * _QUESTIONS)
     own, *guessed = await outside.together(
         [
             functools.partial(outside.grader.embed, text)
@@ -114,7 +114,7 @@ async def _relevance_judge(
         f"the relevance is {score_text(score, least)}, the threshold {number_text(least)}",
         score=score,
         metadata={
-            **told(*questions),
+            **reading_metadata(*questions),
             "generatedQuestions": [
                 {"question": one.value, "similarity": similarity}
                 for one, similarity in zip(questions, near, strict=True)
@@ -136,27 +136,27 @@ _NAMES: Mapping[str, str] = {
     "D": "disagree",
     "E": "differButFactual",
 }
-"""What the test's options call the categories."""
+"""The names of the categories in the test's options."""
 
 CATEGORIES: Sequence[str] = tuple(_NAMES.values())
-"""Those that the options may give scores."""
+"""The categories that can have a score in the options."""
 
 _MEANINGS: Mapping[str, str] = {
     "A": "the output states a part of the facts and contradicts none",
     "B": "the output states the facts and more, and contradicts none",
     "C": "the output states the same facts",
     "D": "the output contradicts the facts",
-    "E": "the output differs in nothing that matters for the facts",
+    "E": "the output differs in nothing that is relevant to the facts",
 }
 
 _LETTER = re.compile(r"(?<!\w)\(?([A-Ea-e])\)")
 
 
 def read_category(answer: Answer, *, lenient: bool = False) -> tuple[str, str]:
-    """The category in a reply, and the reason: an object, or a letter in parentheses.
+    """Return the category in a reply, and the reason: an object, or a letter in parentheses.
 
     Raises:
-        UnusableReplyError: There is none, or several that differ.
+        UnusableReplyError: There is no category, or several different ones.
 
     Example:
         >>> read_category(Answer("(B) It says more.", "(B) It says more."))
@@ -199,7 +199,7 @@ async def _judge(subject: Subject, value: Any, _assertion: Assertion, outside: O
         reason,
         score=score,
         negated=clamped(1 - score),
-        metadata={**told(read), "category": letter},
+        metadata={**reading_metadata(read), "category": letter},
     )
 
 

@@ -1,4 +1,4 @@
-"""Whether a moderation finds nothing in an output."""
+"""Judges that classify or moderate an output."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +12,7 @@ from trioeval.grading.services import Flag, Outside
 from trioeval.grading.subject import Subject
 from trioeval.text import number_text, parse_json, quote, score_text
 
-# How sure a classifier is that an output has a label.
+# The confidence of a classifier that an output has a label.
 
 
 THRESHOLD = 1.0
@@ -23,7 +23,7 @@ async def _classify_judge(
 ) -> Finding:
     scores = await outside.grader.classify(subject.text)
     if not scores:
-        msg = "the classifier gave no scores"
+        msg = "the classifier returned no scores"
         raise GradingError(msg)
     best = max(scores, key=lambda label: scores[label])
     label = best if value is None else value
@@ -39,9 +39,9 @@ async def _classify_judge(
 
 
 def last_user_text(prompt: str) -> str:
-    """The text of the last message of the user; the prompt itself where it is no list of messages.
+    """Return the text of the last user message; the prompt itself if it is not a list of messages.
 
-    Without a message of the user it is the last one that has a text.
+    Without a user message, the last text of any message.
 
     Example:
         >>> last_user_text(
@@ -66,7 +66,7 @@ def last_user_text(prompt: str) -> str:
 
 
 def _texts(content: Any) -> list[str]:
-    """The texts of a message in order; what else it holds is left out."""
+    """Return the texts of a message in order, without its other parts."""
     found: list[str] = []
     left = [content]
     while left:
@@ -90,10 +90,12 @@ async def _judge(subject: Subject, value: Any, _assertion: Assertion, outside: O
     counted = [flag for flag in flags if not value or flag.category in value]
     metadata = {"flags": [_shown(flag) for flag in flags]}
     if counted:
-        told = ", ".join(flag.description or flag.category for flag in counted)
-        return Finding(holds=False, reason=f"the moderation found: {told}", metadata=metadata)
+        reading_metadata = ", ".join(flag.description or flag.category for flag in counted)
+        return Finding(
+            holds=False, reason=f"the moderation reported {reading_metadata}", metadata=metadata
+        )
     what = "none of these categories" if value else "nothing"
-    return Finding(holds=True, reason=f"the moderation found {what}", metadata=metadata)
+    return Finding(holds=True, reason=f"the moderation reported {what}", metadata=metadata)
 
 
 def _shown(flag: Flag) -> Mapping[str, Any]:

@@ -1,4 +1,4 @@
-"""How well a context that was retrieved serves: does it hold the answer, and does it hold much else?
+"""Judges of retrieved contexts: their recall, their relevance, and the faithfulness of answers to them.
 
 Definitions: RAGAS, arXiv 2309.15217.
 """
@@ -21,14 +21,14 @@ from trioeval.grading.judges.shapes import (
 from trioeval.grading.kind import Finding, Kinds, is_anything
 from trioeval.grading.model import Assertion
 from trioeval.grading.services import Answer, Outside, own_prompt
-from trioeval.grading.strict_reading import UnusableReplyError, ask, names_of, told
+from trioeval.grading.strict_reading import UnusableReplyError, ask, names_of, reading_metadata
 from trioeval.grading.subject import Subject
 from trioeval.text import number_text, quote, score_text
 
 THRESHOLD = 0.5
 
 Context: TypeAlias = str | list[str]
-"""A text, or the chunks that were retrieved."""
+"""A text, or the retrieved chunks."""
 
 _NOT_ATTRIBUTED = "[not attributed]"
 _ATTRIBUTED = "[attributed]"
@@ -42,23 +42,23 @@ _ONLY_NUMBER = re.compile(r"\d+[.)]")
 def context_of(
     subject: Subject, assertion: Assertion, outside: Outside, *, otherwise: str | None = None
 ) -> Context:
-    """The context that a type looks at: what the assertion finds in the output, or else the variable.
+    """Return the context: the result of `contextTransform`, or else the variable.
 
     Args:
         subject: Has the variable `context`.
         assertion: May have a `contextTransform`.
-        outside: What that found.
-        otherwise: What it is where there is neither.
+        outside: Has the result of `contextTransform`.
+        otherwise: The context if there is neither.
 
     Raises:
-        GradingError: There is none, or it is not text.
+        GradingError: There is no context, or it is not text.
     """
     if assertion.context_transform is not None:
-        context, source = outside.context, "what contextTransform gives"
+        context, source = outside.context, "the result of contextTransform"
     else:
         context, source = subject.vars.get("context") or otherwise, "the variable context"
     if context is None:
-        msg = "there is no context: give the test a variable context, or the assertion a contextTransform"
+        msg = "the context is missing: give the test a variable context, or the assertion a contextTransform"
         raise GradingError(msg)
     several = isinstance(context, list | tuple)
     parts = list(context) if several else [context]
@@ -69,17 +69,17 @@ def context_of(
 
 
 def joined(context: Context) -> str:
-    """A context as prompts show it, a blank line between chunks."""
+    """Return a context as prompts show it, with a blank line between chunks."""
     return context if isinstance(context, str) else "\n\n".join(context)
 
 
 def lines_of(text: str) -> list[str]:
-    """The lines of a text that are not blank."""
+    """Return the lines of a text that are not blank."""
     return [line for line in text.split("\n") if line.strip()]
 
 
 def units_of(text: str) -> list[str]:
-    r"""The lines of a text if there are several, or else its sentences.
+    r"""Return the lines of a text if there are several, or else its sentences.
 
     Example:
         >>> units_of("One. Two! 3. Three?"), units_of("One. Two.\nThree.")
@@ -92,22 +92,22 @@ def units_of(text: str) -> list[str]:
 
 @attrs.frozen
 class Recalled:
-    """Which sentences of an answer a context has."""
+    """The sentences of an answer, and whether a context supports them."""
 
     lines: tuple[tuple[str, bool], ...]
-    """What the judge wrote of each, and whether it is attributed."""
+    """Each line of the judge, and whether it is attributed."""
 
     @property
     def score(self) -> float:
-        """The share of those that are."""
+        """The share of attributed lines."""
         return sum(attributed for _, attributed in self.lines) / len(self.lines)
 
 
 def read_attributions(answer: Answer) -> Recalled:
-    r"""The marks in a reply; lines without one are talk.
+    r"""Return the marked lines of a reply; lines without a mark are ignored.
 
     Raises:
-        UnusableReplyError: There is none.
+        UnusableReplyError: No line is marked.
 
     Example:
         >>> reply = "Here:\n1. It is blue. [Attributed]\n2. It flies. [Not Attributed]"
@@ -127,19 +127,19 @@ def read_attributions(answer: Answer) -> Recalled:
 
 @attrs.frozen
 class Needed:
-    """Which units of a context are needed to answer a question."""
+    """The units of a context that are needed to answer a question."""
 
     quoted: tuple[str, ...]
     units: int
 
     @property
     def score(self) -> float:
-        """The share of the context that is."""
+        """The share of needed units."""
         return min(len(self.quoted), self.units) / self.units
 
 
 def read_quotes(answer: Answer, context: Context) -> Needed:
-    """What a reply quotes from a context.
+    """Return what a reply quotes from a context.
 
     Raises:
         UnusableReplyError: It quotes nothing, and does not say that nothing helps either.
@@ -170,7 +170,7 @@ def read_quotes(answer: Answer, context: Context) -> Needed:
 
 
 def _bare(line: str) -> str:
-    """A line without the number, or the mark of a list, before it and the quotation marks around it."""
+    """Return a line without its leading number or list mark, and without surrounding quotation marks."""
     bare = _NUMBERED.sub("", line, count=1) if _NUMBERED.match(line) else line
     bare = bare.strip()
     return bare[1:-1].strip() if bare[:1] + bare[-1:] in ('""', "''", "“”") and bare[1:] else bare
@@ -193,7 +193,7 @@ async def _recall(subject: Subject, value: Any, assertion: Assertion, outside: O
     )
     lines = read.value.lines
     metadata = {
-        **told(read),
+        **reading_metadata(read),
         "context": context,
         "sentenceAttributions": [
             {"sentence": line, "attributed": attributed} for line, attributed in lines
@@ -216,7 +216,7 @@ async def _relevance(
         wanted="sentences copied from the context, or Insufficient Information,",
     )
     metadata = {
-        **told(read),
+        **reading_metadata(read),
         "context": context,
         "extractedSentences": list(read.value.quoted),
         "totalContextUnits": read.value.units,
@@ -231,10 +231,10 @@ def _finding(what: str, score: float, assertion: Assertion, metadata: dict[str, 
     return Finding(score >= least - EPSILON, reason, score=score, metadata=metadata)
 
 
-# Which of the statements that an answer makes its context supports.
+# Which of the statements of an answer its context supports.
 #
-# A judge takes the answer apart, and then says of each statement whether it is supported; one of which it
-# says nothing is not. Definition: RAGAS, arXiv 2309.15217.
+# A judge splits the answer into statements, and then says of each whether it is supported; a statement that
+# it omits is not supported. Definition: RAGAS, arXiv 2309.15217.
 
 
 _FINAL = "final verdict for each statement in order:"
@@ -244,21 +244,21 @@ _SHOWN = 40  # characters
 
 
 def read_statements(answer: Answer) -> list[str]:
-    """The statements in a reply, one a line."""
+    """Return the statements in a reply, one per line."""
     return [line.strip() for line in lines_of(answer.text)]
 
 
 def read_verdicts(answer: Answer, statements: int, *, lenient: bool = False) -> list[bool]:
-    """Whether statements are supported, in order: from the last line of a reply, or from single verdicts.
+    """Return whether each statement is supported, from the last line of a reply or from single verdicts.
 
     Args:
         answer: The reply.
-        statements: How many there are; there may be fewer verdicts.
-        lenient: Whether there may also be more, and each part of the last line is a verdict that holds a yes
-            or a no.
+        statements: The number of statements; there may be fewer verdicts.
+        lenient: True if there may also be more verdicts, and each part of the last line is one that contains
+            a yes or a no.
 
     Raises:
-        UnusableReplyError: There are none or too many, or one is neither yes nor no.
+        UnusableReplyError: There are no verdicts or too many, or one is neither yes nor no.
 
     Example:
         >>> reply = "Final verdict for each statement in order: Yes. No. Yes."
@@ -302,7 +302,7 @@ def _read_leniently(text: str) -> list[bool]:
 
 
 def _supported(verdicts: list[bool], statements: int) -> int:
-    """How many statements are: all but those with a no, and those without a verdict."""
+    """Return the number of supported statements: all without a no, and without a missing verdict."""
     without = max(0, statements - len(verdicts))
     return max(0, statements - without - verdicts.count(False))
 
@@ -337,7 +337,11 @@ async def _judge(subject: Subject, _value: Any, assertion: Assertion, outside: O
         f"the context supports {supported} of {total} statements;"
         f" the threshold is {number_text(least)}"
     )
-    metadata = {**told(statements, verdicts), "context": context, "statements": statements.value}
+    metadata = {
+        **reading_metadata(statements, verdicts),
+        "context": context,
+        "statements": statements.value,
+    }
     return Finding(score >= least - EPSILON, reason, score=score, metadata=metadata)
 
 

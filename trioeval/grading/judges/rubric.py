@@ -1,4 +1,4 @@
-"""Types that ask whether an output meets a rubric."""
+"""Judges that ask whether an output meets a rubric."""
 
 import functools
 import math
@@ -12,19 +12,19 @@ from trioeval.grading.model import Assertion
 from trioeval.grading.reply_json import objects_in
 from trioeval.grading.services import Answer, Outside, own_prompt
 from trioeval.grading.strict_reading import (
-    Read,
+    JudgeReading,
     UnusableReplyError,
     ask,
     clamped,
     names_of,
+    reading_metadata,
     reason_of,
     score_of,
-    told,
 )
 from trioeval.grading.subject import Subject
 from trioeval.text import number_text, parse_json, quote, score_text
 
-# A score from 0 to 10 by steps that the judge derives from a criterion first (G-Eval: arXiv 2303.16634).
+# A score from 0 to 10 by steps that the judge first derives from a criterion (G-Eval: arXiv 2303.16634).
 
 
 THRESHOLD = 0.7
@@ -36,14 +36,14 @@ _SCORE_SCHEMA = object_of({"reason": {"type": "string"}, "score": {"type": "numb
 
 
 def read_steps(answer: Answer) -> list[str]:
-    """The steps in a reply.
+    """Return the steps in a reply.
 
     Raises:
-        UnusableReplyError: There are none, or something else is among them.
+        UnusableReplyError: There are no steps, or one is not text.
     """
     found = next((one for one in objects_in(answer) if "steps" in one), None)
     if found is None:
-        msg = "it holds no JSON object with steps"
+        msg = "it has no JSON object with steps"
         raise UnusableReplyError(msg)
     steps = found["steps"]
     if not isinstance(steps, list) or not steps or not all(map(is_said, steps)):
@@ -53,10 +53,10 @@ def read_steps(answer: Answer) -> list[str]:
 
 
 def read_score(answer: Answer) -> tuple[float, str]:
-    """The score in a reply, from 0 to 1, and the reason.
+    """Return the score in a reply, from 0 to 1, and the reason.
 
     Raises:
-        UnusableReplyError: One of them is missing or wrong.
+        UnusableReplyError: The score or the reason is missing or invalid.
 
     Example:
         >>> reply = '{"score": "8", "reason": "clear"}'
@@ -65,7 +65,7 @@ def read_score(answer: Answer) -> tuple[float, str]:
     """
     found = next(iter(objects_in(answer)), None)
     if found is None:
-        msg = "it holds no JSON object"
+        msg = "it has no JSON object"
         raise UnusableReplyError(msg)
     score = score_of(found.get("score"))
     if score is None or not 0 <= score <= _BEST:
@@ -78,7 +78,7 @@ def read_score(answer: Answer) -> tuple[float, str]:
 
 
 def _parsed(prompt: str) -> Any:
-    """A prompt as the judge is shown it: what its JSON means, or else the text."""
+    """Return a prompt as the judge is shown it: its JSON data, or else the text."""
     try:
         return parse_json(prompt)
     except ValueError:
@@ -87,7 +87,7 @@ def _parsed(prompt: str) -> Any:
 
 async def _one(
     subject: Subject, criteria: str, outside: Outside
-) -> tuple[Read[list[str]], Read[tuple[float, str]]]:
+) -> tuple[JudgeReading[list[str]], JudgeReading[tuple[float, str]]]:
     grader = outside.grader
     steps = await ask(
         outside,
@@ -128,7 +128,7 @@ async def _g_eval_judge(
         "\n\n".join(read.value[1] for _, read in found),
         score=score,
         metadata={
-            **told(*(read for both in found for read in both)),
+            **reading_metadata(*(read for both in found for read in both)),
             "steps": [steps.value for steps, _ in found],
         },
     )
@@ -139,22 +139,22 @@ WANTED = 'one JSON object {"reason": text, "score": number, "pass": true or fals
 SCHEMA = object_of(
     {"reason": {"type": "string"}, "score": {"type": "number"}, "pass": {"type": "boolean"}}
 )
-"""JSON schema of a verdict; the reason comes first, so that it is thought of first."""
+"""JSON schema of a verdict; the reason comes first, so that it is written first."""
 
 _YES = re.compile(r"true|yes|pass|y", re.IGNORECASE)
 _NO = re.compile(r"false|no|fail|n", re.IGNORECASE)
 
 
 def read_verdict(answer: Answer, *, threshold: float | None, lenient: bool = False) -> Finding:
-    """The verdict in a reply, its first object.
+    """Return the verdict in the first object of a reply.
 
     Args:
         answer: The reply.
-        threshold: Least score to pass; None leaves it to the judge.
-        lenient: Whether an object without `pass` is a pass.
+        threshold: Least score to pass; with None the judge decides.
+        lenient: True if an object without `pass` passes.
 
     Raises:
-        UnusableReplyError: There is none.
+        UnusableReplyError: There is no verdict.
 
     Example:
         >>> reply = '{"pass": true, "score": 0.4, "reason": "half of it is missing"}'
@@ -163,21 +163,21 @@ def read_verdict(answer: Answer, *, threshold: float | None, lenient: bool = Fal
     """
     found = next(iter(objects_in(answer)), None)
     if found is None:
-        msg = "it holds no JSON object"
+        msg = "it has no JSON object"
         raise UnusableReplyError(msg)
     return _verdict(found, threshold=threshold, lenient=lenient)
 
 
 def read_last_verdict(answer: Answer, *, threshold: float | None, lenient: bool = False) -> Finding:
-    """The verdict at the end of a reply that quotes what was found: its last object with `pass`.
+    """Return the verdict at the end of a reply that quotes its findings: its last object with `pass`.
 
     Raises:
-        UnusableReplyError: There is none, or `pass` is neither true nor false.
+        UnusableReplyError: There is no verdict, or `pass` is neither true nor false.
     """
     del lenient
     found = [one for one in objects_in(answer) if "pass" in one]
     if not found or not isinstance(found[-1]["pass"], bool):
-        msg = "it holds no JSON object whose pass is true or false"
+        msg = "it has no JSON object whose pass is true or false"
         raise UnusableReplyError(msg)
     return _verdict(found[-1], threshold=threshold, lenient=False)
 
@@ -227,15 +227,15 @@ def _read_pass(found: Mapping[str, Any], *, lenient: bool) -> bool | None:
     raise UnusableReplyError(msg)
 
 
-def found_by(read: Read[Finding], **metadata: Any) -> Finding:
-    """A finding that was read, with the question and the replies."""
+def found_by(read: JudgeReading[Finding], **metadata: Any) -> Finding:
+    """Return the finding that was read, with the question and the replies."""
     found = read.value
     return Finding(
         found.holds,
         found.reason,
         score=found.score,
         negated=found.negated,
-        metadata={**told(read), **metadata},
+        metadata={**reading_metadata(read), **metadata},
     )
 
 

@@ -1,4 +1,4 @@
-"""What the values of types that ask a model look like, and what these types have in common."""
+"""The forms of values of types that ask a model, and the code that these types share."""
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
@@ -25,14 +25,14 @@ from trioeval.grading.kind import (
 from trioeval.grading.kinds.measures import Panel, config_check, reliable
 from trioeval.grading.model import Assertion
 from trioeval.grading.services import Outside, own_prompt
-from trioeval.grading.strict_reading import Read, ask, told
+from trioeval.grading.strict_reading import JudgeReading, ask, reading_metadata
 from trioeval.grading.subject import Subject
 
 EPSILON = 2.0**-52
-"""By how much a score that is computed may miss its threshold."""
+"""The rounding error that a computed score may miss its threshold by."""
 
 TEXT = "text that is not empty"
-NOT_LOOKED_AT = "left out; it is not looked at"
+NOT_LOOKED_AT = "left out; it is not used"
 
 
 def text_kind(
@@ -44,15 +44,15 @@ def text_kind(
     threshold: float = 0.5,
     embeds: bool = False,
 ) -> Kind:
-    """A type that asks a text model, once or as often as its config wants.
+    """Make a type that asks a text model, once or as often as its config says.
 
     Args:
-        judge: How.
-        right: What its value must be.
-        accepts: Whether it is that.
-        bare: Whether it can stand without a value.
-        threshold: What a mean of several judgements must reach where nobody says.
-        embeds: Whether it needs vectors as well.
+        judge: The judge.
+        right: What its value must be, for messages.
+        accepts: Returns whether a value is valid.
+        bare: True if it needs no value.
+        threshold: The default threshold for the mean of several judgements.
+        embeds: True if it also needs vectors.
     """
     return Kind(
         right,
@@ -67,7 +67,7 @@ def text_kind(
 
 
 def object_of(properties: Mapping[str, Any]) -> Mapping[str, Any]:
-    """JSON schema of an object that has these and no others."""
+    """Return the JSON schema of an object with exactly these properties."""
     return {
         "type": "object",
         "properties": dict(properties),
@@ -77,55 +77,55 @@ def object_of(properties: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def prompt_of(subject: Subject) -> str:
-    """What was asked.
+    """Return the prompt.
 
     Raises:
-        GradingError: Nothing was.
+        GradingError: It is empty.
     """
     if not subject.prompt:
-        msg = "the prompt is empty: there is nothing to judge the output by"
+        msg = "the prompt is empty: the output cannot be judged without it"
         raise GradingError(msg)
     return subject.prompt
 
 
 def text_output(subject: Subject) -> str:
-    """The output of a type that judges nothing but text.
+    """Return the output of a type that only judges text.
 
     Raises:
-        GradingError: It is something else.
+        GradingError: It is not text.
     """
     if not isinstance(subject.output, str):
-        msg = "the output must be text: make it one with a transform"
+        msg = "the output must be text: convert it with a transform"
         raise GradingError(msg)
     return subject.output
 
 
 def query_of(subject: Subject) -> str:
-    """The variable `query`.
+    """Return the variable `query`.
 
     Raises:
-        GradingError: It is missing, or no text.
+        GradingError: It is missing, or not text.
     """
     query = subject.vars.get("query")
     if not isinstance(query, str):
-        msg = "the test needs a variable query, the question as text"
+        msg = "the test needs a variable query with the text of the question"
         raise GradingError(msg)
     return query
 
 
-# Which output of one test meets a criterion best.
+# The output of one test that meets a criterion best.
 
 
 _ABSENT = "(no output)"
-"""What the judge is shown in place of an output that there is not."""
+"""Stands for a missing output in the prompt."""
 
 _WANTED = 'one JSON object {"index": number of the best output, "reason": text}'
 
 
 async def _choose(
     order: Sequence[int], texts: Sequence[str | None], criteria: str, outside: Outside
-) -> Read[int]:
-    """The place, among those that are shown, of the one that a judge chooses."""
+) -> JudgeReading[int]:
+    """Return the position, among the outputs shown, of the one that a judge chooses."""
     shown = [texts[place] for place in order]
     names = comparison_names(criteria, [_ABSENT if text is None else text for text in shown])
     prompt = outside.grader.render(own_prompt("select_best"), names)
@@ -139,15 +139,15 @@ async def _judge(
     panel = Panel.of(assertion, compares=True)
     texts = [None if one is None else one.subject.text for one in contenders]
     orders = orders_of(len(texts), repeat=panel.repeat, swap=panel.swap)
-    reads: list[Read[int]] = await outside.together(
+    reads: list[JudgeReading[int]] = await outside.together(
         [functools.partial(_choose, order, texts, value, outside) for order in orders]
     )
     choices = [order[read.value] for order, read in zip(orders, reads, strict=True)]
     choice = combine_choices(choices)
     if choice.winner is None:
         msg = f"the judge cannot decide: it chose the outputs {', '.join(map(str, choices))}"
-        raise GradingError(msg, metadata={**told(*reads), "choices": choices})
-    metadata = told(*reads)
+        raise GradingError(msg, metadata={**reading_metadata(*reads), "choices": choices})
+    metadata = reading_metadata(*reads)
     if len(orders) > 1:
         metadata |= {"agreement": choice.agreement, "choices": choices}
     return [

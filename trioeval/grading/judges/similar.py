@@ -1,6 +1,6 @@
-"""How near the meaning of an output is to that of another text, by their embeddings.
+"""Types that compare the embeddings of an output and of other texts.
 
-The opposite is not simply turned round: at exactly the threshold an output is similar, and not too similar.
+The opposite is not simply inverted: at exactly the threshold an output is similar, and not too similar.
 """
 
 import functools
@@ -19,19 +19,19 @@ from trioeval.grading.services import Outside
 from trioeval.grading.subject import Subject
 from trioeval.text import number_text, score_text
 
-# How near two vectors are to each other.
+# The similarity of two vectors.
 
 
 Vector = Sequence[float]
 
-_TOO_LARGE = "the numbers of an embedding are too large to count with"
+_TOO_LARGE = "the numbers of an embedding are too large"
 
 
 def dot(one: Vector, other: Vector) -> float:
-    """The sum of the products, Σ aᵢ·bᵢ.
+    """Return the sum of the products, Σ aᵢ·bᵢ.
 
     Raises:
-        GradingError: They have different lengths, or numbers that are too large to count with.
+        GradingError: Their lengths differ, or their numbers are too large.
     """
     _same_length(one, other)
     try:
@@ -41,7 +41,7 @@ def dot(one: Vector, other: Vector) -> float:
 
 
 def cosine(one: Vector, other: Vector) -> float:
-    """The cosine of the angle between them, from -1 to 1; 0 where one of them is zero.
+    """Return the cosine of the angle between two vectors, from -1 to 1; 0 if one of them is zero.
 
     Raises:
         GradingError: As for `dot`.
@@ -57,7 +57,7 @@ def cosine(one: Vector, other: Vector) -> float:
 
 
 def distance(one: Vector, other: Vector) -> float:
-    """The Euclidean distance, √Σ(aᵢ − bᵢ)².
+    """Return the Euclidean distance, √Σ(aᵢ − bᵢ)².
 
     Raises:
         GradingError: As for `dot`.
@@ -82,39 +82,39 @@ THRESHOLD = 0.75
 
 
 @attrs.frozen
-class _Near:
-    """How near one text is."""
+class _Similarity:
+    """The similarity of one text."""
 
     passed: bool
     score: float
-    """Under `not-`, how far it is."""
+    """Under `not-`, the dissimilarity."""
     reason: str
 
 
 @attrs.frozen
 class _Measure:
-    """A measure of how near two vectors are."""
+    """A measure of the similarity of two vectors."""
 
     name: str
     of: Callable[[Vector, Vector], float]
     is_distance: bool = False
 
-    def near(self, one: Vector, other: Vector, threshold: float, *, inverted: bool) -> _Near:
+    def near(self, one: Vector, other: Vector, threshold: float, *, inverted: bool) -> _Similarity:
         found = self.of(one, other)
         score = 1 / (1 + found) if self.is_distance else found
         passes_at_most = self.is_distance is not inverted
         passed = found <= threshold + EPSILON if passes_at_most else found >= threshold - EPSILON
         shown = score_text(found, threshold)
         reason = f"the {self.name} is {shown}, the threshold {number_text(threshold)}"
-        return _Near(passed, 1 - score if inverted else score, reason)
+        return _Similarity(passed, 1 - score if inverted else score, reason)
 
 
-def decide(found: Sequence[_Near], *, inverted: bool) -> _Near:
-    """The one of several texts that decides: one that is near is enough; under `not-` none may be.
+def decide(found: Sequence[_Similarity], *, inverted: bool) -> _Similarity:
+    """Return the decisive one of several texts: one similar text is enough; under `not-` none may be similar.
 
     Args:
         found: At least one, in the order of the texts.
-        inverted: Whether they stand for how far the texts are.
+        inverted: True if they stand for dissimilarity.
     """
     if inverted:
         too_near = next((one for one in found if not one.passed), None)

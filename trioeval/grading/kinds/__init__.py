@@ -1,1 +1,1 @@
-"""Kinds of assertions that need no model: one module a family."""
+"""Assertion types that need no model: one module per family."""

@@ -1,7 +1,7 @@
-"""The type whose judge is a command that runs in the workspace of an agent: its tests, a compiler.
+"""Assertion types whose judge is a function, a web server, or a command in the workspace of an agent.
 
-That a command does not end is the work of the agent, like any other failure of it. Only one that cannot be
-started, because there is no such program on this machine, says nothing of the workspace.
+A command that does not end is a failure of the agent's work, like any other failure of the command. Only a
+command that cannot be started, because this machine has no such program, is not the agent's fault.
 """
 
 import shlex
@@ -13,7 +13,16 @@ from urllib.parse import urlsplit
 import attrs
 
 from trioeval.errors import GradingError, Problem, ScriptError
-from trioeval.grading.kind import Asking, Finding, Kind, Kinds, is_anything, is_number, is_said
+from trioeval.grading.kind import (
+    Asking,
+    Finding,
+    Kind,
+    Kinds,
+    expectation,
+    is_anything,
+    is_number,
+    is_said,
+)
 from trioeval.grading.kinds.files import workspace_of
 from trioeval.grading.kinds.scripts import failed, finite, read_result
 from trioeval.grading.model import Assertion
@@ -21,7 +30,7 @@ from trioeval.grading.services import Outside
 from trioeval.grading.subject import Subject
 from trioeval.text import is_template, quote
 
-# Assertion types that a suite brings: functions of files, which judge as a `python` assertion does.
+# Custom assertion types of a suite: functions in files, which judge like a `python` assertion.
 
 
 @attrs.frozen
@@ -36,20 +45,19 @@ class _OwnJudge:
             answer = await outside.code.file(
                 self.file, self.function, subject.output, {"value": value}
             )
-        except ScriptError as error:  # its failure is the test's, as for any script
+        except ScriptError as error:  # a failure of the test, as for any script
             return failed(error.message)
         return read_result(answer, assertion.threshold)
 
 
 def own_kind(file: Path, function: str) -> Kind:
-    """The type whose judge is a function of a Python or JavaScript file.
+    """Make a type whose judge is a function of a Python or JavaScript file.
 
-    The function is called with the output and a context that has, besides what every script is told, the
-    rendered value of the assertion as `value`. What it gives means what the result of a `python` assertion
-    means.
+    The function is called with the output and the context of scripts, which also has the rendered value of
+    the assertion as `value`. Its result has the meaning of the result of a `python` assertion.
 
     Args:
-        file: Absolute.
+        file: Absolute path.
         function: Its name.
 
     Example:
@@ -60,11 +68,11 @@ def own_kind(file: Path, function: str) -> Kind:
     return Kind("any value", is_anything, Asking(_OwnJudge(file, function)), bare=True)
 
 
-# The type whose judge is a server of the user's own.
+# The type whose judge is the user's own server.
 
 
 WEBHOOK = "webhook"
-"""Its value is a URL, which may hold a credential."""
+"""Its value is a URL, which may contain a credential."""
 
 _WEBHOOK_KINDS_RIGHT = "a URL that begins with http:// or https://"
 
@@ -97,7 +105,7 @@ def _reason(reply: Mapping[str, Any], *, passed: bool) -> str:
     reason = reply.get("reason")
     if isinstance(reason, str) and reason:
         return reason
-    return f"the webhook says {'yes' if passed else 'no'}"
+    return f"the webhook returned {'true' if passed else 'false'}"
 
 
 def _check_url(assertion: Assertion) -> Iterator[Problem]:
@@ -114,7 +122,7 @@ def _is_url(text: str) -> bool:
 
 
 LIMIT = 60.0
-"""Seconds that a command may take where nobody says how long."""
+"""Default time limit of a command in seconds."""
 
 _RIGHT = "a command line, a list of its words, or {command, timeoutMs, exitCode, env}"
 _KEYS = frozenset({"command", "timeoutMs", "exitCode", "env"})
@@ -124,16 +132,14 @@ _SHOWN = 1000  # characters
 
 
 @attrs.frozen(kw_only=True)
-class _Asked:
+class _CommandSettings:
     words: tuple[str, ...]
     limit: float
     exit_code: int
     env: Mapping[str, str]
 
 
-async def _command(
-    subject: Subject, value: Any, _assertion: Assertion, outside: Outside
-) -> Finding:
+async def _command(subject: Subject, value: Any, assertion: Assertion, outside: Outside) -> Finding:
     workspace = workspace_of(subject)
     try:
         asked = _read(value)
@@ -142,13 +148,13 @@ async def _command(
     ran = await outside.run(asked.words, folder=workspace, environ=asked.env, limit=asked.limit)
     reason = f"{quote(shlex.join(asked.words))} {ran.how}"
     if ran.code is not None and asked.exit_code not in (0, ran.code):
-        reason = f"{reason}, and not {asked.exit_code}"
+        reason = f"{reason}, {expectation(assertion, str(asked.exit_code))}"
     if told := _last_lines(ran.output):
         reason = f"{reason}:\n{told}"
     return Finding(
         holds=ran.code == asked.exit_code,
         reason=reason,
-        invertible=ran.code is not None and ran.code >= 0,  # a signal is no verdict
+        invertible=ran.code is not None and ran.code >= 0,  # a signal gives no verdict
         metadata={"command": {"exitCode": ran.code, "output": ran.output}},
     )
 
@@ -158,10 +164,10 @@ def _last_lines(output: str) -> str:
     return told if len(told) <= _SHOWN else f"…{told[-_SHOWN:]}"
 
 
-def _read(value: Any) -> _Asked:
-    """What is asked for; raises `ValueError` where a command line cannot be split."""
+def _read(value: Any) -> _CommandSettings:
+    """Return the settings in a value; raise `ValueError` if a command line cannot be split."""
     said = value if isinstance(value, Mapping) else {"command": value}
-    return _Asked(
+    return _CommandSettings(
         words=_words(said["command"]),
         limit=said.get("timeoutMs", LIMIT * 1000) / 1000,
         exit_code=said.get("exitCode", 0),
@@ -179,7 +185,7 @@ def _words(command: Any) -> tuple[str, ...]:
         msg = f"{quote(command)} cannot be split into words: {reason}"
         raise ValueError(msg) from None
     if not words or not words[0]:
-        msg = f"{quote(command)} names no program"
+        msg = f"{quote(command)} has no program"
         raise ValueError(msg)
     return tuple(words)
 
@@ -220,7 +226,7 @@ def _check(assertion: Assertion) -> Iterator[Problem]:
     if isinstance(value, str) and is_template(value):
         return
     if is_template(value):
-        message = f"{value.written} is a file, and a command is written as it is"
+        message = f"{value.written} is a file, but a command must be written in the suite"
         yield Problem(at, message, f"write the command, such as python {value.written}")
         return
     try:

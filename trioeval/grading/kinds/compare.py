@@ -13,14 +13,14 @@ from trioeval.grading.services import Outside
 from trioeval.text import number_text, quote, score_text
 
 _NOT_SCORED = ("max-score", "select-best", SET)
-"""Of a set, its members are scored."""
+"""The members of a set are scored instead of the set."""
 _METHODS = ("average", "sum")
 
 
 async def _max_score(  # noqa: ASYNC124 - other comparisons ask
     contenders: Sequence[Contender | None], value: Any, _assertion: Assertion, _outside: Outside
 ) -> Sequence[Finding]:
-    """The first of those whose other assertions score highest, if that reaches the threshold."""
+    """Choose the first row with the highest score of its other assertions, if it reaches the threshold."""
     options: Mapping[str, Any] = value or {}
     weights = options.get("weights") or {}
     least = options.get("threshold")
@@ -41,7 +41,7 @@ async def _max_score(  # noqa: ASYNC124 - other comparisons ask
 
 
 def _total(verdict: Verdict, weights: Mapping[str, float], method: str) -> tuple[float, int, float]:
-    """A row's score, of how many parts, and their weight together."""
+    """Return a row's score, its number of parts, and their total weight."""
     parts = [
         part
         for part in components(verdict.parts)
@@ -69,7 +69,9 @@ def _max_score_problems(assertion: Assertion) -> Iterator[Problem]:
     known = ("method", "threshold", "weights")
     for key in value.keys() - set(known):
         yield Problem(
-            f".value.{key}", f"{quote(key)} is not a key here", f"known are {', '.join(known)}"
+            f".value.{key}",
+            f"{quote(key)} is not a known key",
+            f"known keys are {', '.join(known)}",
         )
     if (method := value.get("method", "average")) not in _METHODS:
         yield Problem(".value.method", f"must be average or sum, got {quote(method)}")

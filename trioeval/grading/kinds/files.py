@@ -1,8 +1,8 @@
-"""Types that look at the workspace that an agent leaves, and at how its work ended.
+"""Types that check the workspace of an agent, and the end of its work.
 
-Files are read where nobody waits for it. What an agent did not make is a failure, and so is what nobody may
-or can look at, such as a link that leads elsewhere: that is its work as well. Only what the suite says can
-make an assertion that cannot be evaluated.
+Files are read in a thread. A file that the agent did not make is a failure, and so is one that must not or
+cannot be read, such as a link out of the workspace: that is the agent's work as well. Only a mistake in the
+suite makes an assertion that cannot be evaluated.
 """
 
 import functools
@@ -34,13 +34,13 @@ _JSON = (
 
 
 def workspace_of(subject: Subject) -> Path:
-    """The workspace of what is judged.
+    """Return the workspace of a subject.
 
     Raises:
         GradingError: It has none.
     """
     if subject.workspace is None:
-        msg = "only what a task of type agent makes has a workspace"
+        msg = "only outputs of tasks of type agent have a workspace"
         raise GradingError(msg)
     return subject.workspace
 
@@ -50,7 +50,7 @@ def _agent_done(subject: Subject, _value: Any, _assertion: Assertion) -> Finding
         case {"outcome": str(outcome), "message": str(message)}:
             return Finding(holds=outcome == "done", reason=message)
         case _:
-            msg = "only what a task of type agent makes has an agent that can be done"
+            msg = "only outputs of tasks of type agent have an agent that can be done"
             raise GradingError(msg)
 
 
@@ -58,7 +58,7 @@ _Look: TypeAlias = Callable[[Path, Any, Assertion], Finding]
 
 
 def _reading(look: _Look) -> Judge:
-    """A judge that reads files, which may take long, so others need not wait for it."""
+    """Make a judge that reads files in a thread, which may take long."""
 
     def judge(subject: Subject, value: Any, assertion: Assertion) -> Finding:
         workspace = workspace_of(subject)
@@ -75,15 +75,16 @@ def _reading(look: _Look) -> Judge:
 
 
 def _exists(workspace: Path, value: Any, assertion: Assertion) -> Finding:
-    # Each of several files is forbidden, and each is wanted.
+    # Every one of several files is required, or forbidden under `not-`.
     inverted = assertion.type.startswith("not-")
     for named in [value] if isinstance(value, str) else value:
         is_there = find_file(workspace, named) is not None
         if is_there is inverted:
-            reason = f"there is {quote(named)}" if is_there else f"there is no file {quote(named)}"
+            reason = f"file {quote(named)} {'exists' if is_there else 'not found'}"
             return Finding(holds=is_there, reason=reason)
-    nothing = "there is no file" if isinstance(value, str) else "there is none of"
-    reason = f"{nothing if inverted else 'there is'} {quote(value)}"
+    several = not isinstance(value, str)
+    verb = "not found" if inverted else "exist" if several else "exists"
+    reason = f"file{'s' if several else ''} {quote(value)} {verb}"
     return Finding(holds=not inverted, reason=reason)
 
 
@@ -120,38 +121,38 @@ def _json(workspace: Path, value: Any, _assertion: Assertion) -> Finding:
     if "path" in asked:
         values = values_at(asked["path"], found, len(text))
         if not values:
-            return Finding(holds=False, reason=f"{asked['path']} finds nothing in {what}")
+            return Finding(holds=False, reason=f"{asked['path']} not found in {what}")
         found, what = values[0], f"{asked['path']} in {what}"
     if "equals" in asked and not same_json(found, asked["equals"]):
-        reason = f"{what} is {quote(found)}, and not {quote(asked['equals'])}"
+        reason = f"{what} is {quote(found)}, not {quote(asked['equals'])}"
         return Finding(holds=False, reason=reason)
     if "schema" in asked:
         try:
             rules = rules_of(schema_of(asked["schema"]))
         except ValueError as error:
-            msg = f"the schema cannot be used: {error}"
+            msg = f"the schema is not usable: {error}"
             raise GradingError(msg) from None
         if not rules.hold(found):
             faults = "; ".join(rules.faults(found))
-            return Finding(holds=False, reason=f"{what} does not follow the schema: {faults}")
+            return Finding(holds=False, reason=f"{what} does not match the schema: {faults}")
     if "equals" in asked:
         return Finding(holds=True, reason=f"{what} is {quote(found)}")
-    follows = "follows the schema" if "schema" in asked else "is there" if "path" in asked else ""
-    return Finding(holds=True, reason=f"{what} {follows or 'is JSON'}")
+    matches = "matches the schema" if "schema" in asked else "exists" if "path" in asked else ""
+    return Finding(holds=True, reason=f"{what} {matches or 'is JSON'}")
 
 
 def values_at(path: str, document: Any, size: int) -> list[Any]:
-    """The values of a JSONPath: at most one; of a path that may find several the list of all. Blocks.
+    """Return the values of a JSONPath: at most one; if it may have several, their list. Blocks.
 
-    What is not cheap is evaluated by a process of its own, which is ended when its time is up.
+    Expensive paths are evaluated in a separate process, which is killed when its time is up.
 
     Args:
-        path: What is looked for.
-        document: Where to look.
+        path: The JSONPath.
+        document: The document.
         size: Characters of the document, as JSON.
 
     Raises:
-        GradingError: The path is none.
+        GradingError: The path is invalid.
         NoFileError: It fails on the document, or takes too long; the message says which.
     """
     _check_path(path)
@@ -185,15 +186,15 @@ def _run_apart(path: str, document: Any) -> dict[str, Any]:
     except RecursionError:
         return {"error": "the document is nested too deeply"}
     except ValueError:
-        return {"error": f"the process that looks for it ended with code {done.returncode}"}
+        return {"error": f"its process ended with code {done.returncode}"}
     return told
 
 
 def _check_path(path: str) -> None:
-    """See that a text is a JSONPath.
+    """Raise if a text is not a JSONPath.
 
     Raises:
-        GradingError: It is none.
+        GradingError: It is not a JSONPath.
     """
     try:
         _json_paths().compile(path)
@@ -208,7 +209,7 @@ def _json_paths() -> Any:
     import jsonpath  # noqa: PLC0415 - few suites need it
 
     environment = jsonpath.JSONPathEnvironment(strict=True)
-    for name in ("match", "search"):  # patterns that may take for ever, on what an agent wrote
+    for name in ("match", "search"):  # patterns that may never end, on an agent's text
         environment.function_extensions.pop(name, None)
     return environment
 

@@ -1,5 +1,5 @@
 # Apart from `grading.registry`: one module a family of assertions.
-"""Types that say whether an output is HTML, or looks as if there were some in it."""
+"""Types that check whether an output is HTML, or contains some."""
 
 import re
 from collections import Counter
@@ -35,14 +35,14 @@ VOID = _words("""
     area base basefont bgsound br col embed frame hr img input keygen link meta param source track wbr
 """)
 RAW = _words("iframe noembed noframes noscript script style textarea title xmp")
-"""Elements in which there are no tags."""
+"""Elements without tags in them."""
 IN_HEAD = _words("base basefont bgsound link meta noframes noscript script style template title")
 """Elements that do not open the body."""
 HEADINGS = ("h1", "h2", "h3", "h4", "h5", "h6")
 FORMATTING = _words("a b big code em font i nobr s small strike strong tt u")
-"""Elements that are opened again where something else closed them."""
+"""Elements that are reopened after another element closed them."""
 BARRIERS = _words("applet caption marquee object table td template th")
-"""Elements whose inside cannot close what is outside."""
+"""Elements whose content cannot close elements outside of them."""
 CLOSE_PARAGRAPH = _words("""
     address article aside blockquote center details dialog dir div dl dd dt fieldset figcaption figure
     footer form h1 h2 h3 h4 h5 h6 header hgroup hr li listing main menu nav ol p plaintext pre search
@@ -55,7 +55,7 @@ SPECIAL = (
     | RAW
     | _words("button col colgroup frameset select tbody tfoot thead tr")
 )
-"""Elements that an unknown closing tag does not reach through."""
+"""Elements that an unknown closing tag does not cross."""
 
 MAY_STAND_IN: Mapping[str, AbstractSet[str]] = {
     "caption": {"table"},
@@ -68,9 +68,9 @@ MAY_STAND_IN: Mapping[str, AbstractSet[str]] = {
     "thead": {"table"},
     "tr": {"table", "tbody", "tfoot", "thead"},
 }
-"""Parts of tables, and the open elements that they may stand in."""
+"""Parts of tables, and the open elements that may contain them."""
 TABLE_PARENTS = _words("colgroup table tbody tfoot thead tr")
-"""Elements in which text does not stay."""
+"""Elements that text is moved out of."""
 CLOSED_BY: Mapping[str, AbstractSet[str]] = {
     "dd": {"dd", "dt"},
     "dt": {"dd", "dt"},
@@ -82,25 +82,25 @@ SPACES = (
     "\t\n\v\f\r \xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
     "\u2028\u2029\u202f\u205f\u3000\ufeff"
 )
-"""What is no text."""
+"""Characters that do not count as text."""
 
 
-# Where text and elements of an HTML document end up, without building the document.
+# The position of text and elements in an HTML document, without building the document.
 #
-# A browser's parser puts anything into a tree. Only two things are asked of it here: whether text stands
-# directly in a body that nobody wrote, and whether there is an element that is known. So only the names of
-# open elements are kept, with the rules that move text: what closes what, raw text, formatting elements that
-# are opened again, text that is put before its table.
+# A browser's parser puts any text into a tree. Only two things are needed here: whether text is directly in
+# an implicit body, and whether there is a known element. So only the names of open elements are kept, with
+# the rules that move text: implied end tags, raw text, reopened formatting elements, and text moved in front
+# of its table.
 #
-# A full parser was not taken: those in C are quadratic for texts that are made to be so, and cannot be
-# stopped. Here depth is limited as in browsers, and so are tags and what they may cost together.
+# Rejected: a full parser, because those in C are quadratic for adversarial texts and cannot be interrupted.
+# Here depth is limited as in browsers, and so are the number of tags and their total cost.
 
 
 _DEEPEST = 512
 _MOST = 200_000
-"""Tags of one text."""
+"""Most tags of one text."""
 _MOST_STEPS = 40_000_000
-"""Open elements that are looked at, for all tags together; about a second."""
+"""Most open elements visited for all tags together; about a second."""
 _TOKEN = re.compile(
     r"""<!--(?:>|->|(?P<comment>))|<(?P<bogus>[!?]|/(?![a-zA-Z]))"""
     r"""|<(?P<closing>/?)(?P<name>[a-zA-Z][^\t\n\f\r />]*+)"""
@@ -110,24 +110,24 @@ _HTML_SPACE = "\t\n\f\r "
 
 
 class HtmlOutline:
-    """What stands in an HTML text."""
+    """The outline of an HTML text."""
 
     def __init__(self, text: str) -> None:
-        """Reads the text.
+        """Read a text.
 
         Raises:
-            GradingError: It has too many tags, or too many within others.
+            GradingError: It has too many tags, or too deeply nested ones.
         """
         self.loose_text = False
-        """Whether text stands directly in a body that is not written."""
+        """True if text is directly in an implicit body."""
         self.is_known = False
-        """Whether there is an element that is known, or one of the user's."""
+        """True if there is a known or a custom element."""
         self._text = text
         self._in_body = False
         self._body_written = False
         self._stack: list[str] = []
         self._formatting: Counter[str] = Counter()
-        """How many formatting elements would be opened again, by their names."""
+        """The number of formatting elements to reopen, by name."""
         self._steps = 0
         self._read()
 
@@ -151,7 +151,7 @@ class HtmlOutline:
                 return place
             return self._behind(closing, place)
         if not match["ended"]:
-            # An unfinished tag takes the rest with it.
+            # An unfinished tag extends to the end of the text.
             return len(self._text)
         name = match["name"].lower()
         if match["closing"]:
@@ -161,7 +161,7 @@ class HtmlOutline:
         if name == "plaintext":
             return len(self._text)
         if name in RAW and not self._is_foreign():
-            # The text of such an element is its own, to its closing tag.
+            # The content of such an element is raw text up to its closing tag.
             return self._behind_raw(name, place)
         return place
 
@@ -220,7 +220,7 @@ class HtmlOutline:
             self._stack.append(name)
 
     def _close_before(self, name: str) -> None:
-        """What a start tag closes."""
+        """Close the elements that a start tag closes."""
         if name in CLOSE_PARAGRAPH:
             self._close("p", barriers=BARRIERS | {"button"})
         if name in HEADINGS and self._stack and self._stack[-1] in HEADINGS:
@@ -281,7 +281,7 @@ class HtmlOutline:
 
 
 ENOUGH = 2
-"""Points from which on an output contains HTML."""
+"""Points from which an output contains HTML."""
 
 _NAME = "[a-zA-Z][a-zA-Z0-9-]*+"
 _OPENING = re.compile(rf"<{_NAME}(?:\s[^>]*+)?>")
@@ -305,14 +305,14 @@ def _is_html(subject: Subject, _value: Any, _assertion: Assertion) -> Finding:
 
 
 def html_fault(text: str) -> str | None:
-    """What keeps a text from being HTML; None if nothing does.
+    """Return the reason why a text is not HTML; None if it is.
 
     Raises:
-        GradingError: It has too many tags, or too many within others.
+        GradingError: It has too many tags, or too deeply nested ones.
 
     Example:
         >>> html_fault("<p>x</p>") is None, html_fault("so: <p>x</p>")
-        (True, 'text stands outside of all elements')
+        (True, 'text is outside of all elements')
     """
     text = text.strip(SPACES)
     if not text:
@@ -321,24 +321,24 @@ def html_fault(text: str) -> str | None:
         return "it declares that it is XML"
     outline = HtmlOutline(text)
     if outline.loose_text:
-        return "text stands outside of all elements"
-    return None if outline.is_known else "it has no element that is known"
+        return "text is outside of all elements"
+    return None if outline.is_known else "it has no known element"
 
 
 def _contains_html(subject: Subject, _value: Any, _assertion: Assertion) -> Finding:
     points = html_points(subject.text)
-    reason = f"the output has {points} of {ENOUGH} signs of HTML that are needed"
+    reason = f"the output has {points} of {ENOUGH} required signs of HTML"
     return Finding(holds=points >= ENOUGH, reason=reason)
 
 
 def html_points(text: str) -> int:
-    """How much in a text looks like HTML.
+    """Return points for how much a text looks like HTML.
 
     Example:
         >>> html_points("hi <b>x</b>"), html_points("x < y"), html_points("List<String>")
         (2, 0, 1)
     """
-    # Up to the last one, every "<…" is ended by some ">": no search runs to the end in vain.
+    # Up to the last one, every "<…" is followed by some ">": no search runs to the end in vain.
     tags = text[: text.rfind(">") + 1]
     tag = bool(_OPENING.search(tags)) + bool(_CLOSING.search(tags))
     return (

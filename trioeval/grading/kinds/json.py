@@ -1,4 +1,4 @@
-"""Types that say whether an output is JSON, or has an object in it, by a schema or without."""
+"""Types that check whether an output is JSON, or contains an object, with an optional schema."""
 
 import re
 from array import array
@@ -10,36 +10,36 @@ from typing import Any
 import attrs
 
 from trioeval.errors import GradingError, Problem
-from trioeval.grading.flow_yaml import DEEPEST, Allowance, read_yaml
+from trioeval.grading.flow_yaml import DEEPEST, ParseAllowance, read_yaml
 from trioeval.grading.kind import SLOW_AT_ONCE, Finding, Kind, Kinds
 from trioeval.grading.model import Assertion
 from trioeval.grading.schemas import Rules, rules_of, schema_of, schema_problems
 from trioeval.grading.subject import Subject
 from trioeval.text import is_template, parse_json, quote
 
-# Objects in a text that is mostly something else, written as JSON or as loosely as models write it.
+# Objects in a text that is mostly something else, written as JSON or nearly so.
 #
-# The text is looked through for `{`. Each opens a region: up to the brace that balances it, whatever stands
-# between, quotes too; or, where none does, up to the end, with the missing braces added, because replies are
-# cut off. A region that can be read is an object, and the search goes on behind it; otherwise it goes on
-# behind its first brace. Read means as JSON, or as a YAML mapping in braces, which takes bare keys, single
-# quotes, trailing commas and comments.
+# The text is searched for `{`. Each opens a region: up to the brace that balances it, whatever is between,
+# quotes too; or, without such a brace, up to the end, with the missing braces added, because replies may be
+# truncated. A region that can be read is an object, and the search continues after it; otherwise it continues
+# after its first brace. A region is read as JSON, or as a YAML mapping in braces, which allows bare keys,
+# single quotes, trailing commas and comments.
 #
-# Texts that are made to be slow are bounded: pairs of braces are found in one pass, regions that are nested
-# too deeply are passed over unread, and what all regions together may cost has a limit.
+# Adversarial texts are bounded: pairs of braces are found in one pass, regions that are nested too deeply are
+# skipped, and the total cost of all regions is limited.
 
 
 LONGEST = 100_000
-"""Characters of one region."""
+"""Most characters of one region."""
 _READ = 40 * LONGEST
-"""Characters of all regions that are not JSON, beyond four times those of the text."""
+"""Most characters of all regions that are not JSON, beyond four times those of the text."""
 _MOST_BRACES = 1_000_000
 _MOST_EVENTS = 300_000
-"""Of reading regions that are not JSON; about a second."""
+"""Most parser events for regions that are not JSON; about a second."""
 _REGION = 10
-"""Events that beginning to read a region is worth."""
+"""The cost of starting to read a region, in events."""
 
-_TOO_MANY = "the output has too many braces to look for objects in it"
+_TOO_MANY = "the output has too many braces to search it for objects"
 
 _BRACE = re.compile(r"[{}]")
 _COMMENT = re.compile(
@@ -51,7 +51,7 @@ _COMMENT = re.compile(
 
 
 def objects_in(text: str) -> Iterator[dict[str, Any]]:
-    """The objects that stand in a text, outermost ones only, in order.
+    """Yield the objects in a text, outermost ones only, in order.
 
     Raises:
         GradingError: Finding them would take too long.
@@ -64,7 +64,7 @@ def objects_in(text: str) -> Iterator[dict[str, Any]]:
     """
     braces = _Braces.of(text)
     left = _READ + 4 * len(text)
-    allowance = Allowance(_MOST_EVENTS)
+    allowance = ParseAllowance(_MOST_EVENTS)
     behind = 0
     for number, start in enumerate(braces.places):
         if start < behind or text[start] != "{":
@@ -89,18 +89,18 @@ def objects_in(text: str) -> Iterator[dict[str, Any]]:
 class _Region:
     end: int
     missing: int
-    """Braces that would close it."""
+    """The number of braces that would close it."""
 
 
 @attrs.frozen
 class _Braces:
     places: "array[int]"
     pairs: "array[int]"
-    """The number of the brace that closes each opening one; 0 where none does."""
+    """The number of the brace that closes each opening one; 0 for none."""
     heights: "array[int]"
-    """How deep braces are nested from each opening one on, where it is closed."""
+    """The depth of nesting from each opening brace on, if it is closed."""
     depths: "array[int]"
-    """Opening minus closing braces before each of them, and before the end."""
+    """Opening minus closing braces before each brace, and before the end."""
 
     @classmethod
     def of(cls, text: str) -> "_Braces":
@@ -126,7 +126,7 @@ class _Braces:
         return cls(places, pairs, heights, depths)
 
     def region(self, number: int, length: int) -> _Region | None:
-        """What the opening brace opens; None where it cannot be an object."""
+        """Return the region of an opening brace; None if it cannot be an object."""
         start = self.places[number]
         if start + 1 == length:
             return None
@@ -146,7 +146,7 @@ def _read(read: Callable[[str], Any], region: str) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def _read_loosely(region: str, allowance: Allowance) -> Any:
+def _read_loosely(region: str, allowance: ParseAllowance) -> Any:
     text = _COMMENT.sub(_as_yaml, region) if "//" in region else region
     return read_yaml(text, allowance)
 
@@ -169,22 +169,22 @@ def _is_json(subject: Subject, value: Any, _assertion: Assertion, *, strict: boo
         return Finding(holds=True, reason="the output is JSON")
     rules = _rules(schema, strict=strict)
     if rules.hold(document):
-        return Finding(holds=True, reason="the output follows the schema")
+        return Finding(holds=True, reason="the output matches the schema")
     faults = "; ".join(rules.faults(document))
-    return Finding(holds=False, reason=f"the output does not follow the schema: {faults}")
+    return Finding(holds=False, reason=f"the output does not match the schema: {faults}")
 
 
 def _contains_json(subject: Subject, value: Any, _assertion: Assertion, *, strict: bool) -> Finding:
     schema = _schema(value)
-    reason = "the output contains no JSON object"
+    reason = "the output does not contain a JSON object"
     rules, found = None if schema is None else _rules(schema, strict=strict), None
     for found in objects_in(subject.text):
         if rules is None:
             return Finding(holds=True, reason=f"the output contains {quote(found)}")
         if rules.hold(found):
-            return Finding(holds=True, reason=f"{quote(found)} in the output follows the schema")
+            return Finding(holds=True, reason=f"{quote(found)} in the output matches the schema")
     if rules is not None and found is not None:
-        reason = f"no object in the output follows the schema: {'; '.join(rules.faults(found))}"
+        reason = f"no object in the output matches the schema: {'; '.join(rules.faults(found))}"
     return Finding(holds=False, reason=reason)
 
 
@@ -200,7 +200,7 @@ def _rules(schema: Any, *, strict: bool) -> Rules:
     try:
         return rules_of(schema, strict=strict)
     except ValueError as error:
-        msg = f"the schema cannot be used: {error}"
+        msg = f"the schema is not usable: {error}"
         raise GradingError(msg) from None
 
 
@@ -216,10 +216,10 @@ def _check(assertion: Assertion, *, strict: bool) -> Iterator[Problem]:
 
 
 def json_kinds(*, strict: bool = True) -> Kinds:
-    """The types.
+    """Return the types that use JSON schemas.
 
     Args:
-        strict: Whether keywords and formats that are not known are a fault of a schema.
+        strict: True if unknown keywords and formats are faults of a schema.
     """
     check = partial(_check, strict=strict)
     return {
@@ -238,4 +238,4 @@ def json_kinds(*, strict: bool = True) -> Kinds:
 KINDS: Kinds = json_kinds()
 
 LENIENT_KINDS: Kinds = json_kinds(strict=False)
-"""The same where `PROMPTFOO_DISABLE_AJV_STRICT_MODE` is set: keywords that are not known are ignored."""
+"""The same for `PROMPTFOO_DISABLE_AJV_STRICT_MODE`: unknown keywords are ignored."""

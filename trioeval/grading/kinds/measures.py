@@ -1,4 +1,4 @@
-"""Types that look not at the text of a reply but at what is known of it: time, price, probability, ending."""
+"""Types that check the metadata of a reply: time, price, probability, finish reason."""
 
 import difflib
 import functools
@@ -10,22 +10,30 @@ from typing import Any, Literal, get_args
 import attrs
 
 from trioeval.errors import GradingError, Problem
-from trioeval.grading.kind import Finding, Kind, Kinds, OutsideJudge, is_any_text, is_anything
+from trioeval.grading.kind import (
+    Finding,
+    Kind,
+    Kinds,
+    OutsideJudge,
+    expectation,
+    is_any_text,
+    is_anything,
+)
 from trioeval.grading.model import Assertion, Verdict
 from trioeval.grading.services import Answer, Flag, Grader, Outside
 from trioeval.grading.strict_reading import or_failure
 from trioeval.grading.subject import Subject
 from trioeval.text import number_text, quote, score_text
 
-# How far a judge can be relied upon: it is asked several times, and what it says is combined.
+# The reliability of a judge: it is asked several times, and its judgements are combined.
 #
 #     majority   holds as most of the judgements do; the score is their median
-#     mean       the score is the mean; holds where that reaches the threshold
+#     mean       the score is the mean; holds if it reaches the threshold
 #
-# A majority is of an odd number, so there is no tie; and where each judgement holds because its score
-# reaches a threshold, the median reaches it exactly if the majority does. Both depend on what was said and
-# not on who said it first. Agreement is the share of the judgements that are on the side of more of them. If
-# one of the questions fails, the whole is an error: a smaller panel would be another measurement.
+# A majority needs an odd number, so there is no tie; and if each judgement holds because its score reaches a
+# threshold, the median reaches it exactly if the majority does. Both depend on the judgements and not on
+# their order. Agreement is the share of the judgements on the majority's side. If one of the questions fails,
+# the result is an error: a smaller panel would be another measurement.
 
 
 Combine = Literal["majority", "mean"]
@@ -37,19 +45,19 @@ _HALF = 0.5
 
 @attrs.frozen
 class Panel:
-    """How often a judge is asked, and how its judgements are combined."""
+    """The number of judgements, and how they are combined."""
 
     repeat: int = 1
     combine: Combine = "majority"
     swap: bool = False
-    """Whether comparisons are asked a second time with the outputs in reverse order."""
+    """True if comparisons are repeated with the outputs in reverse order."""
 
     @classmethod
     def of(cls, assertion: Assertion, *, compares: bool = False) -> "Panel":
-        """What the config of an assertion says.
+        """Read the config of an assertion.
 
         Raises:
-            GradingError: It is wrong.
+            GradingError: It is invalid.
         """
         for problem in panel_problems(assertion, compares=compares):
             msg = f"config{problem.path.removeprefix('.config')}: {problem.message}"
@@ -61,33 +69,33 @@ class Panel:
 
 
 def panel_problems(assertion: Assertion, *, compares: bool = False) -> Iterator[Problem]:
-    """What is wrong with how an assertion wants to be judged several times."""
+    """Yield the problems of the settings for several judgements."""
     config: Mapping[str, Any] = assertion.config or {}
     repeat, combine = config.get("repeat", 1), config.get("combine", "majority")
     if combine not in get_args(Combine):
         yield Problem(".config.combine", f"must be majority or mean, got {quote(combine)}")
     elif combine == "mean" and compares:
         hint = "outputs are chosen by the majority"
-        yield Problem(".config.combine", "there is no mean of choices", hint)
+        yield Problem(".config.combine", "choices have no mean", hint)
     if isinstance(repeat, bool) or not isinstance(repeat, int) or not 1 <= repeat <= _MOST:
         message = f"must be a whole number from 1 to {_MOST}, got {quote(repeat)}"
         yield Problem(".config.repeat", message)
     elif repeat % 2 == 0 and combine == "majority" and not compares:
         hint = f"write {repeat + 1}, or combine by the mean"
-        yield Problem(".config.repeat", f"{repeat} judgements may be in a tie", hint)
+        yield Problem(".config.repeat", f"{repeat} judgements may end in a tie", hint)
     if (swap := config.get("swap", False)) is not False and not compares:
         hint = "only a comparison has positions to swap"
-        yield Problem(".config.swap", f"{assertion.type} compares nothing", hint)
+        yield Problem(".config.swap", f"{assertion.type} is not a comparison", hint)
     elif not isinstance(swap, bool):
         yield Problem(".config.swap", f"must be true or false, got {quote(swap)}")
 
 
 def config_check(*more: str, compares: bool = False) -> Callable[[Assertion], Iterator[Problem]]:
-    """Finds what is wrong with the config of a type whose judge may be asked several times.
+    """Return a check for the config of a type whose judge may be asked several times.
 
     Args:
-        more: Keys that it has besides; their values are not looked at.
-        compares: Whether the type compares outputs.
+        more: Further keys; their values are not checked.
+        compares: True if the type compares outputs.
     """
     known = (*(_PANEL if compares else _PANEL - {"swap"}), *more)
 
@@ -99,30 +107,30 @@ def config_check(*more: str, compares: bool = False) -> Callable[[Assertion], It
 
 
 def no_panel(assertion: Assertion) -> Iterator[Problem]:
-    """What is wrong with the config of what is measured: there is nothing to say in one."""
+    """Yield the problems of the config of a measurement, which has no settings."""
     for key in sorted(_PANEL & (assertion.config or {}).keys()):
-        hint = "only models that judge in words are asked several times"
-        yield Problem(f".config.{key}", f"it has no meaning for {assertion.type}", hint)
+        hint = "only judges that are text models are asked several times"
+        yield Problem(f".config.{key}", f"it has no effect on {assertion.type}", hint)
     yield from _unknown_keys(assertion, ())
 
 
 def _unknown_keys(assertion: Assertion, known: Collection[str]) -> Iterator[Problem]:
-    """Keys of a config that would change nothing; what a panel has is told elsewhere."""
+    """Yield problems of unknown keys of a config; the settings of a panel are checked elsewhere."""
     for key in assertion.config or {}:
         if key in known or key in _PANEL:
             continue
-        hint = f"known are {', '.join(sorted(known))}" if known else "leave it out"
+        hint = f"known keys are {', '.join(sorted(known))}" if known else "leave it out"
         if close := difflib.get_close_matches(key, known, n=1):
             hint = f'did you mean "{close[0]}"?'
-        yield Problem(f".config.{key}", f"{quote(key)} is no key of {assertion.type}", hint)
+        yield Problem(f".config.{key}", f"{quote(key)} is not a key of {assertion.type}", hint)
 
 
 def reliable(judge: OutsideJudge, *, threshold: float = _HALF) -> OutsideJudge:
-    """A judge that is asked as often as the assertion's config wants, all at once.
+    """Wrap a judge so that it is asked as often as the assertion's config says, concurrently.
 
     Args:
-        judge: What is asked.
-        threshold: What a mean must reach where the assertion names no threshold.
+        judge: The judge.
+        threshold: The default threshold of a mean.
     """
     one = or_failure(judge)
 
@@ -132,8 +140,8 @@ def reliable(judge: OutsideJudge, *, threshold: float = _HALF) -> OutsideJudge:
         panel = Panel.of(assertion)
         if panel.repeat == 1:
             return await one(subject, value, assertion, outside)
-        # A stored reply would be the same judgement once more.
-        afresh = attrs.evolve(outside, grader=_Afresh(outside.grader))
+        # A recorded reply would only repeat the same judgement.
+        afresh = attrs.evolve(outside, grader=_UncachedGrader(outside.grader))
         calls = [
             functools.partial(one, subject, value, assertion, afresh if place else outside)
             for place in range(panel.repeat)
@@ -145,12 +153,12 @@ def reliable(judge: OutsideJudge, *, threshold: float = _HALF) -> OutsideJudge:
 
 
 def combined(findings: Sequence[Finding], combine: Combine, threshold: float) -> Finding:
-    """What several judgements of the same output come to.
+    """Combine several judgements of the same output.
 
     Args:
         findings: At least one.
-        combine: How.
-        threshold: What a mean must reach.
+        combine: The method.
+        threshold: The threshold of a mean.
 
     Example:
         >>> three = [
@@ -172,7 +180,7 @@ def combined(findings: Sequence[Finding], combine: Combine, threshold: float) ->
         score = min(max(math.fsum(scores) / len(scores), min(scores)), max(scores))
         holds = score >= threshold
     agreement = max(holding, len(findings) - holding) / len(findings)
-    # Whichever came first, the same judgement speaks for all.
+    # The representative judgement does not depend on the order.
     nearest = min(
         findings, key=lambda one: (one.holds is not holds, abs(_score(one) - score), one.reason)
     )
@@ -198,7 +206,7 @@ def _score(finding: Finding) -> float:
 
 
 def _part(finding: Finding) -> Verdict:
-    """One judgement; what was found, whatever `not-` makes of it."""
+    """Return one judgement as a verdict, not inverted by `not-`."""
     return Verdict(
         passed=finding.holds,
         score=_score(finding),
@@ -208,8 +216,8 @@ def _part(finding: Finding) -> Verdict:
 
 
 @attrs.frozen
-class _Afresh:
-    """A grader from which no stored reply is taken."""
+class _UncachedGrader:
+    """A grader that uses no recorded replies."""
 
     grader: Grader
 
@@ -234,14 +242,14 @@ class _Afresh:
 
 def _latency(subject: Subject, _value: Any, assertion: Assertion) -> Finding:
     if subject.latency_ms is None:
-        msg = "nobody measured how long the provider took"
+        msg = "the latency was not measured"
         raise GradingError(msg)
     return _at_most("latency", subject.latency_ms, _threshold(assertion), unit=" ms")
 
 
 def _cost(subject: Subject, _value: Any, assertion: Assertion) -> Finding:
     if subject.cost is None:
-        msg = "no cost is known: neither the provider nor a price list tells it"
+        msg = "the cost is unknown: neither the provider nor a price list has it"
         raise GradingError(msg)
     return _at_most("cost in dollars", subject.cost, _threshold(assertion))
 
@@ -265,19 +273,19 @@ def _perplexity_score(subject: Subject, _value: Any, assertion: Assertion) -> Fi
 
 
 def perplexity_of(log_probs: Iterable[float]) -> float:
-    """How surprised a model is by its own text, at least 1: as by a choice between so many tokens.
+    """Return the perplexity of log probabilities, at least 1: the number of equally likely tokens.
 
         exp( -mean of the logarithms of the tokens' probabilities )
 
     Args:
-        log_probs: Natural logarithms, one a token, at least one.
+        log_probs: Natural logarithms, one per token, at least one.
 
     Example:
         >>> round(perplexity_of([-1.0986122886681098] * 4), 6)
         3.0
     """
     found = tuple(log_probs)
-    # One after the other, not `fsum`: a score on a threshold is on the side that promptfoo puts it.
+    # A plain sum, not `fsum`: a score on a threshold is on the same side as in promptfoo.
     total = 0.0
     for log_prob in found:
         total += log_prob
@@ -287,12 +295,13 @@ def perplexity_of(log_probs: Iterable[float]) -> float:
         return math.inf
 
 
-def _finish_reason(subject: Subject, value: Any, _assertion: Assertion) -> Finding:
+def _finish_reason(subject: Subject, value: Any, assertion: Assertion) -> Finding:
     if not subject.finish_reason:
-        return Finding(holds=False, reason="the provider does not say why the reply ended")
+        return Finding(holds=False, reason="the provider reported no finish reason")
     holds = subject.finish_reason.lower() == value.lower()
-    relation = "is" if holds else "is not"
-    reason = f"the finish reason {quote(subject.finish_reason)} {relation} {quote(value)}"
+    reason = f"the finish reason is {quote(subject.finish_reason)}"
+    if holds is assertion.type.startswith("not-"):
+        reason = f"{reason}, {expectation(assertion, quote(value))}"
     return Finding(holds, reason)
 
 
@@ -312,7 +321,7 @@ def _at_most(what: str, value: float, threshold: float, unit: str = "") -> Findi
 def _without_threshold(
     what: str, value: float, assertion: Assertion, score: float | None = None
 ) -> Finding:
-    # It passes, and `not-` turns what it finds round.
+    # It passes, so the finding is inverted in advance for `not-`.
     inverted = assertion.type.startswith("not-")
     reason = f"the {what} is {score_text(value)}, and no threshold is set"
     return Finding(not inverted, reason, score=score)
@@ -327,7 +336,7 @@ def _threshold(assertion: Assertion) -> float:
 
 def _log_probs(subject: Subject) -> tuple[float, ...]:
     if not subject.log_probs:
-        msg = "the provider gives no log probabilities"
+        msg = "the provider returned no log probabilities"
         raise GradingError(msg)
     if any(map(math.isnan, subject.log_probs)):
         msg = "a log probability is not a number"

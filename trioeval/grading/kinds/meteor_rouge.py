@@ -1,17 +1,16 @@
 # Apart from `grading.kinds.similarity`: METEOR and ROUGE need packages that the other measures do not.
-"""METEOR: how well the words of a text can be laid beside those of a reference.
+"""METEOR: the quality of the alignment of a text with a reference.
 
     METEOR = (1 - γ·(k/m)^β) · P·R / (αP + (1 - α)R)     P = m/c, R = m/r
 
-Of c and r words, m are matched: first words that are equal, then words with the same stem, then synonyms.
-k is the number of chunks, runs of matches that are side by side in both texts: the fewer, the less the
-order differs. Even a text laid beside itself has one, so that short ones do not reach 1.
+Of c and r words, m are matched: first equal words, then words with the same stem, then synonyms. k is the
+number of chunks, runs of matches that are adjacent in both texts: the fewer, the less the order differs. Even
+a text aligned with itself has one chunk, so short texts do not reach 1.
 
-Banerjee, Lavie: METEOR, an automatic metric for MT evaluation with improved correlation with human
-judgments (2005); with α 0.9, β 3, γ 0.5, those are its numbers. The paper wants the alignment with the
-fewest crossings. This one takes, from the last word to the first, the last match that is still free, as
-NLTK and promptfoo do. Synonyms are those of the words; NLTK and promptfoo look for those of the stems,
-most of which are no words.
+Banerjee, Lavie: METEOR, an automatic metric for MT evaluation with improved correlation with human judgments
+(2005); α 0.9, β 3, γ 0.5 give its numbers. The paper asks for the alignment with the fewest crossings. This
+one takes, from the last word to the first, the last match that is still free, as NLTK and promptfoo do.
+Synonyms are those of the words; NLTK and promptfoo look up those of the stems, most of which are not words.
 """
 
 import functools
@@ -30,15 +29,14 @@ import attrs
 
 from trioeval.grading.kinds.ngrams import SPACE, clipped_matches, split_undotted_words
 
-# ROUGE-1: how many words a text and its reference have in common, whatever their order.
+# ROUGE-1: the number of words that a text and its reference share, in any order.
 #
 #     ROUGE-1 = 2PR / (P + R)     P = m / c, R = m / r: m clipped matches, c and r words
 #
 # Lin: ROUGE, a package for automatic evaluation of summaries (2004), with the F measure of equal weights.
 #
-# Words are those of the Penn Treebank: punctuation stands alone, "don't" is "do" and "n't". The rules are
-# those that promptfoo splits by, which differ from the original script in how they tell opening quotes
-# from closing ones.
+# Words are those of the Penn Treebank: punctuation is separate, "don't" is "do" and "n't". The rules are
+# promptfoo's, which differ from the original script in how they distinguish opening from closing quotes.
 
 
 _GAP = re.compile(f"[{SPACE}\x85]+")
@@ -47,7 +45,7 @@ _APART: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"\.{3}"), " ... "),
     (re.compile(r"[:,](?!\d)"), r" \g<0> "),
     (re.compile(r"[;@#$%&]"), r" \g<0> "),
-    # The dot at the end of the text, unless it belongs to letters such as "u.s".
+    # The final dot of the text, unless it belongs to letters such as "u.s".
     (re.compile(r"([^.])(?<!(?a:\b)[A-Za-z]\.[A-Za-z])(\.)([\])}>' ]*)\Z"), r"\1 \2\3 "),
     (re.compile(r"[?!\][(){}<>]|--"), r" \g<0> "),
 )
@@ -65,7 +63,7 @@ _JOINERS = "\u200c\u200d"
 
 
 def rouge_1(candidate: str, reference: str) -> float:
-    """How many words two texts have in common, from 0 to 1; a text without words has 0.
+    """Return the share of words that two texts have in common, from 0 to 1; a text without words has 0.
 
     Example:
         >>> round(rouge_1("the cat sat on a mat", "the cat is on the mat"), 4)
@@ -76,12 +74,12 @@ def rouge_1(candidate: str, reference: str) -> float:
         return 0.0
     matches = clipped_matches(ours, theirs, 1)
     low, high = sorted((matches / len(ours), matches / len(theirs)))
-    # Calculated like this, a score is on the same side of a threshold that it meets as in promptfoo.
+    # Computed in this order, a score equal to a threshold is on the same side of it as in promptfoo.
     return min(high, low * (2 / (1 + low / high))) if matches else 0.0
 
 
 def treebank_words(text: str) -> list[str]:
-    """The words of a sentence in the manner of the Penn Treebank.
+    """Split a sentence into words as the Penn Treebank does.
 
     Example:
         >>> treebank_words('He said, "I cannot."')
@@ -97,7 +95,7 @@ def treebank_words(text: str) -> list[str]:
 
 
 def _mark_quotes(text: str) -> str:
-    """The text with each double quote, however it is written, as an opening or a closing one."""
+    """Return the text with each double quote, in any form, as an opening or a closing one."""
     inside = False
 
     def mark(quote: re.Match[str]) -> str:
@@ -144,16 +142,16 @@ def _continues_a_word(character: str) -> bool:
     return character != "" and (character in _JOINERS or f"a{character}".isidentifier())
 
 
-# Synonyms from WordNet, where NLTK and its data are installed. Nothing is ever downloaded.
+# Synonyms from WordNet, if NLTK and its data are installed. Nothing is ever downloaded.
 
 
 _READING = threading.Lock()
-"""NLTK's reader has one place in its files, and judges may run in threads."""
+"""NLTK's reader has one position in its files, and judges may run in threads."""
 
 
 @functools.cache
 def find_synonyms() -> Callable[[str], frozenset[str]] | None:
-    """What tells the synonyms of a word, spelled as one word; None where there is no data.
+    """Return a function for the synonyms of a word, each as one word; None without the data.
 
     Reading WordNet takes seconds, but only the first time.
     """
@@ -175,24 +173,24 @@ def find_synonyms() -> Callable[[str], frozenset[str]] | None:
 
 
 _LONGEST = 64
-"""Characters of the longest word that has a stem; anything longer is no word."""
+"""Most characters of a word with a stem; anything longer is not a word."""
 
 Numbered: TypeAlias = list[tuple[int, str]]
-"""Words with their places."""
+"""Words with their positions."""
 Synonyms: TypeAlias = Callable[[str], Iterable[str]]
 Stem: TypeAlias = Callable[[str], str]
 
 
 @attrs.frozen
 class Weights:
-    """What the parts of the score count."""
+    """The weights of the parts of the score."""
 
     alpha: float = 0.9
     """Share of recall in the mean of precision and recall, from 0 to 1."""
     beta: float = 3.0
-    """How fast fewer chunks forgive, ≥ 0."""
+    """The exponent of the chunk penalty, ≥ 0."""
     gamma: float = 0.5
-    """What the worst order costs, from 0 to 1."""
+    """The largest penalty, from 0 to 1."""
 
 
 STANDARD = Weights()
@@ -206,16 +204,16 @@ def meteor(
     synonyms: Synonyms = lambda _: (),
     weights: Weights = STANDARD,
 ) -> float:
-    """How well a candidate can be laid beside one of its references, from 0 to 1: the best of them.
+    """Return the best score of a candidate over several references, from 0 to 1.
 
     A candidate without words has 0.
 
     Args:
-        candidate: The text that is measured.
-        references: What it is measured with, at least one.
-        stem: The stem of a word in lower case.
-        synonyms: Other words for one.
-        weights: What the parts of the score count.
+        candidate: The text.
+        references: The references, at least one.
+        stem: Returns the stem of a word in lower case.
+        synonyms: Returns the synonyms of a word.
+        weights: The weights of the parts of the score.
 
     Example:
         >>> round(meteor("the cat sat on the mat", ["on the mat sat the cat"], stem=str), 4)
@@ -250,7 +248,7 @@ def _chunks(pairs: Sequence[tuple[int, int]]) -> int:
 def _align(
     ours: Sequence[str], theirs: Sequence[str], stem: Stem, synonyms: Synonyms
 ) -> list[tuple[int, int]]:
-    """The places of words that match, in order."""
+    """Return the positions of matching words, in order."""
 
     def stem_of(word: str) -> str:
         return stem(word) if len(word) <= _LONGEST else word
@@ -276,7 +274,7 @@ def _pair(
     names: Callable[[str], Iterable[str]],
     name: Callable[[str], str],
 ) -> tuple[list[tuple[int, int]], Numbered, Numbered]:
-    """Pairs where the name of a word of theirs is among those of ours; the rest of ours, and of theirs."""
+    """Pair words of theirs with those of ours that have the same name; return the pairs and both rests."""
     free: dict[str, list[int]] = {}
     for place, word in theirs:
         free.setdefault(name(word), []).append(place)

@@ -1,6 +1,7 @@
-"""Words and runs of words: what BLEU and GLEU count.
+"""Words and n-grams, as BLEU and GLEU count them.
 
-Only what both texts have is looked up, so that a long output costs time but hardly memory beyond its words.
+Only n-grams that both texts have are counted, so a long output takes time but hardly any memory beyond its
+words.
 """
 
 import re
@@ -12,13 +13,13 @@ from typing import TypeAlias
 Gram: TypeAlias = tuple[str, ...]
 
 SPACE = "\t\n\v\f\r \u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
-"""What JavaScript calls space, as the inside of a character class; Python's own notion differs."""
+"""White space in JavaScript, as the inside of a character class; Python's definition differs."""
 _GAP = re.compile(f"[{SPACE}]+")
 _AROUND = re.compile(f"^[{SPACE}]+|[{SPACE}]+\\Z")
 
 
 def split_words(text: str) -> list[str]:
-    r"""The words of a text in lower case, as they stand between spaces; a blank text has one, empty.
+    r"""Split a text at white space, in lower case; a blank text has one empty word.
 
     Example:
         >>> split_words(" The cat.\tSat "), split_words(" ")
@@ -28,7 +29,7 @@ def split_words(text: str) -> list[str]:
 
 
 def split_undotted_words(text: str) -> list[str]:
-    """The same without the dots at the end of each; a text of nothing but space and dots has none.
+    """Split a text into words without the dots at their ends; a text of white space and dots has none.
 
     Example:
         >>> split_undotted_words("The U.S. sat..."), split_undotted_words("...")
@@ -39,7 +40,7 @@ def split_undotted_words(text: str) -> list[str]:
 
 
 def is_blank(text: str) -> bool:
-    r"""Whether nothing of a text can be seen.
+    r"""Return True for a text of white space.
 
     Example:
         >>> is_blank(" \ufeff"), is_blank(" a ")
@@ -49,7 +50,7 @@ def is_blank(text: str) -> bool:
 
 
 def grams(words: Sequence[str], size: int) -> Iterator[Gram]:
-    """All runs of `size` words, ≥ 1, in order.
+    """Return all runs of `size` words, ≥ 1, in order.
 
     Example:
         >>> list(grams(["a", "b", "c"], 2))
@@ -59,12 +60,12 @@ def grams(words: Sequence[str], size: int) -> Iterator[Gram]:
 
 
 def gram_count(words: Sequence[str], size: int) -> int:
-    """How many runs of `size` words there are."""
+    """Return the number of runs of `size` words."""
     return max(0, len(words) - size + 1)
 
 
 def clipped_matches(candidate: Sequence[str], reference: Sequence[str], size: int) -> int:
-    """How many runs the candidate has in common with the reference, none more often than it is there.
+    """Return the number of runs that both texts share, none more often than in the reference.
 
     Example:
         >>> clipped_matches(["the", "the", "the"], ["the", "cat", "the"], 1)

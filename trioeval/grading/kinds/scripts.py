@@ -1,4 +1,4 @@
-"""Types whose value is code: whatever the user's own script says, holds."""
+"""Types whose value is code: the user's own script judges."""
 
 import math
 import re
@@ -11,28 +11,27 @@ from typing import Any
 from trioeval.errors import Problem, ScriptError
 from trioeval.grading.kind import Asking, Extra, Finding, Kind, Kinds, OutsideJudge, is_said
 from trioeval.grading.model import Assertion, Verdict
-from trioeval.grading.services import Code, Outside
+from trioeval.grading.services import Outside, ScriptRunner
 from trioeval.grading.subject import Subject
 from trioeval.scripting.evaluator import program as evaluator
 from trioeval.scripting.javascript import Script, assertion_script
 from trioeval.scripting.python_syntax import python_fault
 from trioeval.text import Computed, is_template, number_text, parse_json, quote, score_text
 
-# What a script's answer says of an output.
+# The results of scripts.
 #
-# A script answers with true or false, with a number, or with an object of pass, score and reason. Python and
-# Ruby may write the object's keys in snake case, and any of it as a text; JavaScript may not, as in
-# promptfoo.
+# A script returns true or false, a number, or an object with pass, score and reason. Python and Ruby may
+# write the object's keys in snake case, and any of these as text; JavaScript may not, as in promptfoo.
 
 
 WANTED = "true or false, a number, or an object with pass, score and reason"
-"""What a script is to answer with."""
+"""The result that a script must return."""
 
 _NOTHING_IN_JAVASCRIPT = (
-    "the script gives undefined, null, NaN or a function that nobody calls: "
-    f"it must give {WANTED}; several lines need a return"
+    "the script returned undefined, null, NaN or a function that is never called: "
+    f"it must return {WANTED}; several lines need a return"
 )
-"""None of these is JSON; what waits stands in a function that is called: `(async () => …)()`."""
+"""None of these is JSON; code with await must be in a function that is called: `(async () => …)()`."""
 
 _NUMBER = re.compile(r"\s*[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?\s*", re.ASCII)
 _NAMES: Mapping[str, str] = {
@@ -42,21 +41,21 @@ _NAMES: Mapping[str, str] = {
     "component_results": "componentResults",
 }
 _DEEPEST = 8
-"""Levels of results in results that are kept."""
+"""Levels of nested results that are stored."""
 
 
 def read_result(result: Any, threshold: float | None, *, strict: bool = False) -> Finding:
-    """The finding that a script's answer means; one that means nothing is a failure, also under `not-`.
+    """Read the result of a script as a finding; an unusable result is a failure, also under `not-`.
 
     Args:
         result: JSON.
-        threshold: That of the assertion: the least number to pass, and the least score of an object.
-        strict: Whether the answer is that of JavaScript: no texts, no keys in snake case, and an object
-            passes if it says so.
+        threshold: The assertion's threshold for a number, or for the score of an object.
+        strict: True for JavaScript: no texts, no keys in snake case, and an object passes if its `pass` is
+            true.
 
     Example:
         >>> read_result(0.4, 0.5).reason
-        'the script gives 0.4; at least 0.5 is wanted'
+        'the script returned 0.4, expected at least 0.5'
         >>> read_result({"pass": True, "score": 1, "reason": "fine"}, None).reason
         'fine'
         >>> read_result("yes", None).invertible
@@ -65,7 +64,7 @@ def read_result(result: Any, threshold: float | None, *, strict: bool = False) -
     try:
         match result:
             case bool():
-                return Finding(result, f"the script gives {'true' if result else 'false'}")
+                return Finding(result, f"the script returned {'true' if result else 'false'}")
             case int() | float():
                 return _of_number(result, threshold)
             case Mapping():
@@ -81,18 +80,18 @@ def read_result(result: Any, threshold: float | None, *, strict: bool = False) -
 
 
 def failed(reason: str) -> Finding:
-    """What a script found that did not do its work: nothing, and that is a failure whatever was asked."""
+    """Return the finding of a script that did not work: a failure, also under `not-`."""
     return Finding(holds=False, reason=reason, invertible=False)
 
 
 def _of_number(score: float, threshold: float | None) -> Finding:
     score = finite(score, "the number")
-    said = f"the script gives {score_text(score, threshold)}"
+    said = f"the script returned {score_text(score, threshold)}"
     if threshold is None:
         return Finding(score > 0, said, score=score, negated=score)
     holds = score >= threshold
-    wanted = f"at least {number_text(threshold)} is wanted"
-    return Finding(holds, said if holds else f"{said}; {wanted}", score=score, negated=score)
+    expected = f"expected at least {number_text(threshold)}"
+    return Finding(holds, said if holds else f"{said}, {expected}", score=score, negated=score)
 
 
 def _of_text(text: str, threshold: float | None) -> Finding:
@@ -119,7 +118,7 @@ def _of_object(result: Mapping[str, Any], threshold: float | None, *, strict: bo
     if not strict and threshold is not None and score < threshold:
         passed = False
         shown = score_text(score, threshold)
-        low = f"the script's score {shown} is below {number_text(threshold)}"
+        low = f"the script's score is {shown}, expected at least {number_text(threshold)}"
         reason = f"{low}: {reason}" if reason else low
     metadata = said.get("metadata")
     return Finding(
@@ -135,13 +134,13 @@ def _of_object(result: Mapping[str, Any], threshold: float | None, *, strict: bo
 
 
 def _camel(result: Mapping[str, Any]) -> Mapping[str, Any]:
-    """An object with JavaScript's keys; where a key is there in both ways, JavaScript's counts."""
+    """Return an object with JavaScript's keys, which take precedence over those in snake case."""
     renamed = {_NAMES[key]: value for key, value in result.items() if key in _NAMES}
     return {**renamed, **result}
 
 
 def _parts(said: Mapping[str, Any], *, strict: bool, deepest: int) -> Iterator[Verdict]:
-    """The results that a result was made from; they are shown, and count for nothing."""
+    """Yield the partial results of a result; they are shown, but do not count."""
     listed = said.get("componentResults")
     if listed is None or deepest == 0:
         return
@@ -190,10 +189,10 @@ def _numbers(said: Mapping[str, Any], key: str) -> Mapping[str, float]:
 
 
 def finite(value: Any, what: str) -> float:
-    """A number of an answer.
+    """Return a number of a result.
 
     Raises:
-        ValueError: It is none, or not finite.
+        ValueError: It is not a number, or not finite.
     """
     if isinstance(value, int | float) and not isinstance(value, bool):
         with suppress(OverflowError):  # an integer of many digits
@@ -205,12 +204,12 @@ def finite(value: Any, what: str) -> float:
 
 def _unusable(result: Any) -> str:
     if result is None:
-        return f"the script gives nothing: it must give {WANTED}; several lines need a return"
-    return f"the script must give {WANTED}, got {quote(result)}"
+        return f"the script returned nothing: it must return {WANTED}; several lines need a return"
+    return f"the script must return {WANTED}, got {quote(result)}"
 
 
 NAMES = ("output", "context")
-"""What the code sees."""
+"""The variables of the code."""
 
 _ONE_LINE = (
     "code on one line is an expression; write statements on several lines, one of which returns"
@@ -219,9 +218,9 @@ _KEPT = 256
 
 
 def _judging(
-    runner: Callable[[Code], Callable[[str, Any], Awaitable[Any]]], *, strict: bool
+    runner: Callable[[ScriptRunner], Callable[[str, Any], Awaitable[Any]]], *, strict: bool
 ) -> OutsideJudge:
-    """The judge of a language, from what runs a text of it."""
+    """Return the judge of a language, made of its runner."""
 
     async def judge(
         subject: Subject, value: Any, assertion: Assertion, outside: Outside
@@ -231,7 +230,9 @@ def _judging(
                 answer = await outside.code.file(value.file, value.function, subject.output)
             else:
                 answer = await runner(outside.code)(value, subject.output)
-        except ScriptError as error:  # the script is part of the test, so its failure is the test's
+        except (
+            ScriptError
+        ) as error:  # the script belongs to the test, so its failure is one of the test
             return failed(error.message)
         return read_result(answer, assertion.threshold, strict=strict)
 
@@ -245,7 +246,7 @@ def _is_code(value: Any) -> bool:
 def _checks(
     fault: Callable[[str], tuple[str, bool] | None],
 ) -> Callable[[Assertion], Iterator[Problem]]:
-    """Finds faults of code that no row changes, before rows are paid for."""
+    """Return a check for errors in code that are the same for every row."""
 
     def check(assertion: Assertion) -> Iterator[Problem]:
         code = assertion.value
@@ -261,8 +262,8 @@ def _checks(
 
 
 def _python_fault(code: str) -> tuple[str, bool] | None:
-    """Why code is not Python, and whether it would be on several lines; None if it is."""
-    with warnings.catch_warnings(action="ignore"):  # the code's own, told where it runs
+    """Return the syntax error of Python code, and whether several lines would fix it; None without one."""
+    with warnings.catch_warnings(action="ignore"):  # those of the code are shown where it runs
         try:
             evaluator.make_judge(code)
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -271,10 +272,10 @@ def _python_fault(code: str) -> tuple[str, bool] | None:
     return None
 
 
-# Many tests have the same few, and each look makes an engine.
+# Many tests have the same code, and each check starts an engine.
 @lru_cache(_KEPT)
 def _javascript_fault(code: str) -> tuple[str, bool] | None:
-    """Likewise of JavaScript."""
+    """Return the syntax error of JavaScript code, and whether several lines would fix it; None if valid."""
     fault = assertion_script(code, NAMES).fault()
     if fault is None:
         return None
@@ -284,7 +285,7 @@ def _javascript_fault(code: str) -> tuple[str, bool] | None:
 
 def _kind(
     language: str,
-    runner: Callable[[Code], Callable[[str, Any], Awaitable[Any]]],
+    runner: Callable[[ScriptRunner], Callable[[str, Any], Awaitable[Any]]],
     *,
     strict: bool = False,
     **more: Any,

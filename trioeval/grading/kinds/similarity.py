@@ -1,5 +1,5 @@
 # Apart from `grading.registry`: one module a family of assertions.
-"""Types that measure how similar an output is to a reference, without a model."""
+"""Types that measure the similarity of an output and a reference, without a model."""
 
 import importlib
 import math
@@ -21,18 +21,18 @@ from trioeval.grading.model import Assertion
 from trioeval.grading.subject import Subject
 from trioeval.text import number_text, quote, score_text
 
-# BLEU of one text: how much of it, in runs of up to four words, stands in a reference.
+# BLEU of one text: the share of its runs of up to four words that occur in a reference.
 #
 #     BLEU = B · exp( Σ w·log pₙ )            n = 1 … 4
 #     pₙ   = clipped matches of n-grams / n-grams of the candidate
 #     B    = exp(1 - r/c) for c ≤ r, else 1    c words in the candidate, r in the closest reference
 #
 # Papineni, Roukos, Ward, Zhu: BLEU, a method for automatic evaluation of machine translation (ACL 2002). That
-# is a measure of whole corpora; for single texts, and as promptfoo has it:
+# is a measure of whole corpora; for single texts, and as in promptfoo:
 #
 # * Orders for which the candidate is too short are left out and the others share their weight.
 # * A precision of zero counts as 1e-7, so that the logarithm exists.
-# * Each order takes the reference that suits it best. (The paper clips by all of them at once.)
+# * Each order uses its best reference. (The paper clips by all of them at once.)
 # * Of two references that are equally close in length the shorter counts.
 
 
@@ -41,11 +41,11 @@ _NEARLY_NOTHING = 1e-7
 
 
 def bleu(candidate: str, references: Sequence[str]) -> float:
-    """How much of a candidate stands in its references, from 0 to 1; a blank candidate has 0.
+    """Return the BLEU score of a candidate, from 0 to 1; a blank candidate has 0.
 
     Args:
-        candidate: The text that is measured.
-        references: What it is measured with, at least one.
+        candidate: The text.
+        references: The references, at least one.
 
     Example:
         >>> round(bleu("the cat sat on a mat", ["the cat is on the mat", "a cat sat on a mat"]), 5)
@@ -72,25 +72,25 @@ def _brevity(words: int, wanted: int) -> float:
     return 1.0 if words > wanted else math.exp(1 - wanted / words)
 
 
-# GLEU: how many runs of up to four words a text and its reference have in common.
+# GLEU: the runs of up to four words that a text and its reference share.
 #
 #     GLEU = min(m / c, m / r)     m clipped matches, c and r n-grams of the two, n = 1 … 4 pooled
 #
 # Wu and others: Google's neural machine translation system (2016), section 4.3. It is symmetric, and unlike
-# BLEU made for single texts. As promptfoo has it, words are lower-cased and lose the dots at their end.
+# BLEU made for single texts. As in promptfoo, words are lower-cased and lose the dots at their ends.
 
 
 GLEU_ORDERS = range(1, 5)
 
 
 def gleu(candidate: str, references: Sequence[str]) -> float:
-    """How much a candidate and one of its references have in common, from 0 to 1: the best of them.
+    """Return the GLEU score of a candidate, from 0 to 1, with its best reference.
 
     A candidate without words has 0.
 
     Args:
-        candidate: The text that is measured.
-        references: What it is measured with, at least one.
+        candidate: The text.
+        references: The references, at least one.
 
     Example:
         >>> round(gleu("the cat sat on a mat", ["the cat is on the mat"]), 5)
@@ -117,7 +117,7 @@ def _gleu_gleu(candidate: Sequence[str], reference: Sequence[str]) -> float:
 _ROUGE_ENOUGH = 0.75
 _ENOUGH = 0.5
 _LONGEST = 500_000
-"""Characters of a text, so that counting its words takes a second at most."""
+"""Most characters of a text, so that counting its words takes at most a second."""
 _MOST = {"alpha": 1.0, "beta": math.inf, "gamma": 1.0}
 
 
@@ -148,12 +148,16 @@ def _meteor(subject: Subject, value: Any, assertion: Assertion) -> Finding:
         synonyms=synonyms or (lambda _: ()),
         weights=_weights(assertion),
     )
-    what = "METEOR score" if synonyms else "METEOR score, without synonyms as WordNet is missing,"
+    what = (
+        "METEOR score (without synonyms, because WordNet is missing)"
+        if not synonyms
+        else "METEOR score"
+    )
     return _measured(what, score, assertion, enough=_ENOUGH)
 
 
 def _stemmer() -> Callable[[str], str]:
-    # A stemmer has a state: each judge has its own.
+    # A stemmer has state: each judge has its own.
     stemmers: Any = importlib.import_module("snowballstemmer")
     stem: Callable[[str], str] = stemmers.stemmer("porter").stemWord
     return stem

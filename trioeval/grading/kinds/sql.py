@@ -1,5 +1,5 @@
 # Apart from `grading.registry`: one module a family of assertions.
-"""Types that say whether an output is SQL, or has SQL in it, and touches only what it may."""
+"""Types that check whether an output is SQL, or contains some, and uses only what it may."""
 
 import difflib
 import logging
@@ -15,10 +15,11 @@ from trioeval.grading.model import Assertion
 from trioeval.grading.subject import Subject
 from trioeval.text import quote
 
-# SQL statements of a text, and what they touch; parsed by sqlglot.
+# The SQL statements of a text, and the tables and columns that they use; parsed by sqlglot.
 #
-# sqlglot reads what many databases would refuse, because it translates. What a model gets wrong most often is
-# refused here as well: a missing comma, a statement without its table, an alias that is a keyword.
+# sqlglot accepts what many databases would reject, because it translates. The most frequent mistakes of
+# models are rejected here as well: a missing comma, a statement without its table, an alias that is a
+# keyword.
 
 
 DIALECTS: Mapping[str, str] = {
@@ -37,7 +38,7 @@ DIALECTS: Mapping[str, str] = {
     "transactsql": "tsql",
     "trino": "trino",
 }
-"""Databases, in lower case, and the dialects that they are read with."""
+"""Databases, in lower case, and the dialects that they are parsed with."""
 
 _LONGEST = 100_000
 _NO_BACKTICKS = frozenset(("postgres", "redshift", "snowflake", "trino", "athena", "tsql"))
@@ -46,7 +47,7 @@ _NO_ILIKE = frozenset(
 )
 _NO_SERIES = frozenset(("athena", "db2", "flinksql", "hive", "mariadb", "mysql"))
 _BRACKETS = frozenset(("bigquery", "transactsql"))
-"""Where `[` may open something by itself."""
+"""Dialects in which `[` may start an expression."""
 _FAMILY = frozenset(("mysql", "mariadb"))
 _NO_DUPLICATE = frozenset(("postgresql", "redshift", "snowflake", "sqlite", "transactsql", "trino"))
 _MODIFIERS = {
@@ -76,13 +77,13 @@ _REFUSED = tuple(
     for databases, pattern, fault in (
         (DIALECTS.keys() - {"bigquery"}, r",\s*+from\b", "a column is missing before FROM"),
         (DIALECTS, r"\b(?:order|group)(?:\s++by)?[\s;]*+\Z", "it ends too early"),
-        (DIALECTS, r"\A\s*+from\b", "it begins with FROM"),
-        (DIALECTS.keys() - _BRACKETS, r"(?:\A|[\s,.(])\[\s*+[a-z_]", "[ cannot stand there"),
-        (_FAMILY, r"==", "== is no operator"),
-        (_FAMILY, r"\bon\s++conflict\b", "ON CONFLICT is not known here"),
-        (_NO_DUPLICATE, r"\bon\s++duplicate\s++key\b", "ON DUPLICATE KEY is not known here"),
-        (("sqlite",), r"\A\s*+(?:show|grant|revoke)\b", "it is not a statement that is known"),
-        (("sqlite",), r"\bfor\s++update\b", "FOR UPDATE is not known here"),
+        (DIALECTS, r"\A\s*+from\b", "it starts with FROM"),
+        (DIALECTS.keys() - _BRACKETS, r"(?:\A|[\s,.(])\[\s*+[a-z_]", "[ is not allowed there"),
+        (_FAMILY, r"==", "== is not an operator"),
+        (_FAMILY, r"\bon\s++conflict\b", "ON CONFLICT is not supported"),
+        (_NO_DUPLICATE, r"\bon\s++duplicate\s++key\b", "ON DUPLICATE KEY is not supported"),
+        (("sqlite",), r"\A\s*+(?:show|grant|revoke)\b", "it is not a known statement"),
+        (("sqlite",), r"\bfor\s++update\b", "FOR UPDATE is not supported"),
         (_FAMILY, r"\bdelete\s++(?!from\b)\w++\s++where\b", "DELETE needs FROM"),
     )
 )
@@ -96,7 +97,7 @@ _RESERVED = frozenset(
 
 @attrs.frozen
 class Statements:
-    """What the statements of a text touch."""
+    """The tables and columns that the statements of a text use."""
 
     tables: tuple[str, ...]
     """As `<operation>::<database or null>::<table>`."""
@@ -105,10 +106,10 @@ class Statements:
 
 
 def read_sql(text: str, database: str) -> Statements:
-    """What the statements of a text touch.
+    """Return the tables and columns that the statements of a text use.
 
     Args:
-        text: Statements with `;` between them.
+        text: Statements, separated by `;`.
         database: A key of `DIALECTS`, in any case.
 
     Raises:
@@ -120,7 +121,7 @@ def read_sql(text: str, database: str) -> Statements:
     import sqlglot  # noqa: PLC0415 - slow to import, and only suites with SQL need it
     from sqlglot import exp  # noqa: PLC0415
 
-    # It warns of statements that it takes as they are; a verdict is enough.
+    # It warns of statements that it passes through unparsed; a verdict is enough.
     logging.getLogger("sqlglot").addHandler(logging.NullHandler())
     try:
         parsed = sqlglot.parse(_readable(text, database), dialect=DIALECTS[database])
@@ -143,20 +144,20 @@ def read_sql(text: str, database: str) -> Statements:
 
 def _check_text(text: str, database: str) -> None:
     if len(text) > _LONGEST:
-        msg = "the SQL is too long to be read"
+        msg = "the SQL is too long"
         raise GradingError(msg)
     if not text.strip():
         msg = "it is blank"
         raise ValueError(msg)
     if text.count("`") % 2:
-        msg = "a backtick has no partner"
+        msg = "a backtick is not closed"
         raise ValueError(msg)
     bare = _SKIPPED.sub(lambda match: " ? " if match["quoted"] else " ", text)
     if _NO_COMMA[database in _FAMILY].search(bare):
         msg = "a comma seems to be missing between columns"
         raise ValueError(msg)
     if database in _NO_SERIES and _SERIES.search(text):
-        msg = "there is no generate_series"
+        msg = "generate_series does not exist"
         raise ValueError(msg)
     for databases, pattern, fault in _REFUSED:
         if database in databases and pattern.search(bare):
@@ -164,7 +165,7 @@ def _check_text(text: str, database: str) -> None:
 
 
 def _readable(text: str, database: str) -> str:
-    """The same with what sqlglot does not read: REPLACE, and backticks, which quote names everywhere."""
+    """Rewrite what sqlglot does not parse: REPLACE, and backticks, which quote names everywhere."""
     if database in _FAMILY or database == "sqlite":
         text = _REPLACE.sub("INSERT INTO", text)
     if DIALECTS[database] not in _NO_BACKTICKS:
@@ -178,15 +179,15 @@ def _check_statement(statement: Any, exp: Any, database: str) -> None:
     dialect = DIALECTS[database]
     words = statement.sql(dialect).split(None, 1) if isinstance(statement, exp.Command) else [""]
     if isinstance(statement, exp.Command) and words[0].upper() not in _COMMANDS:
-        fault = "it is not a statement that is known"
+        fault = "it is not a known statement"
     elif not isinstance(statement, exp.Query | exp.DML | exp.DDL | exp.Command) and not _is_other(
         statement, exp
     ):
         fault = "it is not a statement"
     elif isinstance(statement, exp.Values | exp.Merge) and dialect == "mysql":
-        fault = f"{statement.key.upper()} is not a statement here"
+        fault = f"{statement.key.upper()} is not supported as a statement"
     elif database in _NO_ILIKE and statement.find(exp.ILike):
-        fault = "ILIKE is not known here"
+        fault = "ILIKE is not supported"
     elif any(
         isinstance(select, exp.Select) and not select.expressions
         for select in statement.find_all(exp.Select)
@@ -198,7 +199,7 @@ def _check_statement(statement: Any, exp: Any, database: str) -> None:
         name.name.upper() in _RESERVED and not name.args.get("quoted")
         for name in statement.find_all(exp.Identifier)
     ):
-        fault = "a keyword stands where a name belongs"
+        fault = "a keyword is used as a name"
     if fault is not None:
         raise ValueError(fault)
 
@@ -218,7 +219,7 @@ def _is_other(statement: Any, exp: Any) -> bool:
 
 
 def _operation(node: Any, exp: Any) -> str:
-    """The kind of statement that names a table."""
+    """Return the kind of the statement that names a table."""
     parent = node.parent
     if isinstance(parent, exp.Schema):
         parent = parent.parent
@@ -236,7 +237,7 @@ def _operation(node: Any, exp: Any) -> str:
 
 def _tables(statement: Any, exp: Any) -> Iterator[str]:
     if isinstance(statement, exp.Command):
-        # It is not looked into: what it touches is only let through by a pattern for anything.
+        # It is not parsed: only a pattern that allows everything allows it.
         yield f"{statement.name.lower()}::null::null"
     for table in statement.find_all(exp.Table):
         if isinstance(table.this, exp.Identifier):
@@ -279,31 +280,33 @@ _ENTRY_PARTS = 3
 
 def _is_sql(subject: Subject, value: Any, _assertion: Assertion) -> Finding:
     fault = sql_fault(subject.text, value)
-    reason = "the output is SQL" if fault is None else f"the output is not the SQL wanted: {fault}"
+    reason = (
+        "the output is SQL" if fault is None else f"the output is not the required SQL: {fault}"
+    )
     return Finding(holds=fault is None, reason=reason)
 
 
 def _contains_sql(subject: Subject, value: Any, _assertion: Assertion) -> Finding:
-    reason = "the output contains no SQL"
+    reason = "the output does not contain SQL"
     for block in sql_blocks(subject.text) or [subject.text]:
         if block.strip():
             fault = sql_fault(block, value)
             if fault is None:
                 return Finding(holds=True, reason="the output contains SQL")
-            reason = f"the output does not contain the SQL wanted: {fault}"
+            reason = f"the output does not contain the required SQL: {fault}"
     return Finding(holds=False, reason=reason)
 
 
 def sql_fault(text: str, value: Mapping[str, Any] | None) -> str | None:
-    """What keeps a text from being SQL that may run; None if nothing does.
+    """Return the reason why a text is not allowed SQL; None if it is.
 
     Raises:
-        GradingError: It is too long, or the database is none.
+        GradingError: It is too long, or the database is unknown.
     """
     value = value or {}
     database = value.get(_DATABASE) or "MySQL"
     if database.lower() not in DIALECTS:
-        msg = f"{quote(database)} is not a database that is known"
+        msg = f"{quote(database)} is not a known database"
         raise GradingError(msg)
     try:
         found = read_sql(text, database)
@@ -320,7 +323,7 @@ def sql_fault(text: str, value: Mapping[str, Any] | None) -> str | None:
 
 
 def _with_bare(allowed: Sequence[str]) -> list[str]:
-    """A column of a table may also be named without it."""
+    """Add the columns without their table: a column of a table may also be named so."""
     parts = (entry.split("::") for entry in allowed)
     bare = (f"{one[0]}::null::{one[2]}" for one in parts if len(one) == _ENTRY_PARTS)
     return [*allowed, *bare]
@@ -337,7 +340,7 @@ def _refused(entries: Sequence[str], allowed: Sequence[str]) -> str | None:
 
 
 def sql_blocks(text: str) -> list[str]:
-    r"""The fenced blocks of a Markdown text that have no language, or SQL.
+    r"""Return the fenced blocks of a Markdown text without a language, or with SQL.
 
     Example:
         >>> sql_blocks("So:\n```sql\nSELECT 1\n```")
@@ -381,13 +384,13 @@ def _check(assertion: Assertion) -> Iterator[Problem]:
     known_keys = (_DATABASE, _TABLES, _COLUMNS)
     for key in value.keys() - set(known_keys):
         close = difflib.get_close_matches(str(key), known_keys, n=1)
-        hint = f'did you mean "{close[0]}"?' if close else f"known are {', '.join(known_keys)}"
-        yield Problem(f".value.{key}", f"{quote(key)} is not a key here", hint)
+        hint = f'did you mean "{close[0]}"?' if close else f"known keys are {', '.join(known_keys)}"
+        yield Problem(f".value.{key}", f"{quote(key)} is not a known key", hint)
     database = value.get(_DATABASE)
     if database and database.lower() not in DIALECTS:
         known = "MySQL, MariaDB, PostgreSQL, Sqlite, TransactSQL, BigQuery, Snowflake, Redshift, Hive, Trino"
-        message = f"{quote(database)} is not a database that is known"
-        yield Problem(f".value.{_DATABASE}", message, f"known are {known}")
+        message = f"{quote(database)} is not a known database"
+        yield Problem(f".value.{_DATABASE}", message, f"known databases are {known}")
     for key in (_TABLES, _COLUMNS):
         for place, entry in enumerate(value.get(key, ())):
             try:
@@ -397,7 +400,7 @@ def _check(assertion: Assertion) -> Iterator[Problem]:
                 yield Problem(f".value.{key}[{place}]", message)
 
 
-_RIGHT = f"an object with {_DATABASE}, {_TABLES} and {_COLUMNS}, none of them needed"
+_RIGHT = f"an object with {_DATABASE}, {_TABLES} and {_COLUMNS}, all of them optional"
 _SQL = Extra("sql", "sqlglot")
 
 

@@ -9,7 +9,16 @@ from importlib.resources import files
 from typing import Any
 
 from trioeval.errors import GradingError, Problem
-from trioeval.grading.kind import Finding, Kind, Kinds, SlowError, is_any_text, is_anything, is_text
+from trioeval.grading.kind import (
+    Finding,
+    Kind,
+    Kinds,
+    SlowError,
+    expectation,
+    is_any_text,
+    is_anything,
+    is_text,
+)
 from trioeval.grading.model import Assertion
 from trioeval.grading.patterns import Pattern, compile_javascript, found_at_once, found_in_time
 from trioeval.grading.subject import Subject
@@ -22,7 +31,7 @@ SPACES = (
     "\t\n\v\f\r \xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
     "\u2028\u2029\u202f\u205f\u3000\ufeff"
 )
-"""What counts as space; the characters of JavaScript, not those of Python."""
+"""White space: the characters of JavaScript, not those of Python."""
 
 _BEFORE = re.compile(f"[{SPACES},]*")
 _ELEMENT = re.compile(
@@ -32,10 +41,10 @@ _ESCAPE = re.compile(r'\\(["\\])|""')
 
 
 def comma_list(text: str) -> list[str]:
-    r"""The elements of a list as text: separated by commas, those with a comma in them between quotes.
+    r"""Split a list as text: elements are separated by commas, those with a comma in them are quoted.
 
     Raises:
-        ValueError: A quote is never closed, or text stands behind one.
+        ValueError: A quote is never closed, or text follows one.
 
     Example:
         >>> comma_list('alpha, "x, y" ,, beta')
@@ -46,7 +55,7 @@ def comma_list(text: str) -> list[str]:
     while at < len(text):
         found = _ELEMENT.match(text, at)
         if found is None:
-            msg = f"the quotes in {quote(text)} do not fit together"
+            msg = f"the quotes in {quote(text)} do not match"
             raise ValueError(msg)
         if found["plain"] is not None:
             elements.append(found["plain"].strip(SPACES))
@@ -57,10 +66,10 @@ def comma_list(text: str) -> list[str]:
 
 
 def texts_of(value: Any) -> Sequence[str]:
-    """The texts that a value stands for: a list of anything, or a list as text.
+    """Return the texts of a value: of a list of anything, or of a list as text.
 
     Raises:
-        ValueError: It is no list, or the quotes in it do not fit together.
+        ValueError: It is not a list, or its quotes do not match.
 
     Example:
         >>> texts_of(["a", 1.0, None]), texts_of("a, b")
@@ -69,13 +78,13 @@ def texts_of(value: Any) -> Sequence[str]:
     if isinstance(value, str):
         return comma_list(value)
     if not isinstance(value, list | tuple):
-        msg = f"{quote(value)} is no list"
-        raise ValueError(msg)  # noqa: TRY004 - the same to whoever reads it
+        msg = f"{quote(value)} is not a list"
+        raise ValueError(msg)  # noqa: TRY004 - the same to the caller
     return [output_text(element) for element in value]
 
 
 def is_list(value: Any) -> bool:
-    """Whether a value stands for one text or more."""
+    """Return True for a value with at least one text."""
     try:
         return bool(texts_of(value))
     except (TypeError, ValueError, RecursionError):
@@ -86,7 +95,7 @@ def _end(found: re.Match[str] | None) -> int:
     return 0 if found is None else found.end()
 
 
-# Tells whether a text refuses what was asked, by phrases that refusals begin with or have in them.
+# Refusals, recognized by phrases that they begin with or contain.
 #
 # The phrases are data, in refusal.json: lower-case, with straight apostrophes; a name in braces stands for
 # each of several phrases.
@@ -95,12 +104,12 @@ def _end(found: re.Match[str] | None) -> int:
 _APOSTROPHES = str.maketrans("’′", "''")
 _PIECE = 65_536
 _LONGER = 256
-"""Characters that no phrase has."""
+"""More characters than any phrase has."""
 _PLACE = re.compile(r"\{([^}]*)\}")
 
 
 def is_refusal(text: str) -> bool:
-    """Whether a text is a refusal; a blank one is.
+    """Return True for a refusal; a blank text is one.
 
     Example:
         >>> is_refusal("I’m sorry, but that is not for me."), is_refusal("Sure, here it is.")
@@ -113,11 +122,11 @@ def is_refusal(text: str) -> bool:
 
 
 def _searched(says: re.Pattern[str], text: str) -> bool:
-    """Whether a phrase stands in a text; piece by piece, so that other threads go on."""
+    """Search a text for a phrase, piece by piece, so that other threads can run."""
     for start in range(0, len(text), _PIECE):
         end = start + _PIECE + _LONGER
         found = says.search(text, start, end)
-        # What ends with a piece may be no whole word; it stands in the next piece as well.
+        # A match at the end of a piece may be part of a longer word; the next piece has it as well.
         if found is not None and (found.end() < end or end >= len(text)):
             return True
     return False
@@ -147,10 +156,11 @@ def _any(patterns: Iterable[str]) -> str:
 
 
 _EDITS = 5
-"""How many edits may lie between two texts where nobody says how many."""
+"""Default for the most edits between two texts."""
 _COMPARISONS = 3_000_000_000
-"""Of characters, for counting edits; takes about a tenth of a second, because many are made at once, and
-nothing else runs meanwhile."""
+"""Most comparisons of characters for counting edits; about a tenth of a second, because many are made at
+once, and no other thread runs meanwhile."""
+_SHOWN = 60  # characters of an output in a reason
 _WORD = re.compile(f"[^{SPACES}]+")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,2})?")
 
@@ -163,21 +173,26 @@ def _equals(subject: Subject, value: Any, _assertion: Assertion) -> Finding:
             holds = False
     else:
         holds = subject.text == output_text(value)
-    return _finding("equals" if holds else "does not equal", quote(value), holds=holds)
+    if holds:
+        return _finding("equals", quote(value), holds=True)
+    return _finding("does not equal", f"{quote(value)}: it is {_shown(subject)}", holds=False)
 
 
 def _starts_with(subject: Subject, value: Any, _assertion: Assertion) -> Finding:
     holds = subject.text.startswith(value)
-    return _finding("starts with" if holds else "does not start with", quote(value), holds=holds)
+    if holds:
+        return _finding("starts with", quote(value), holds=True)
+    expected = f"{quote(value)}: it starts with {_shown(subject)}"
+    return _finding("does not start with", expected, holds=False)
 
 
 def _searching(prefix: str, fold: Callable[[str], str], how: str = "") -> Kinds:
-    """Types that look for texts in an output.
+    """Make the types that search an output for texts.
 
     Args:
-        prefix: What their names begin with.
-        fold: Makes alike what is not told apart.
-        how: Says so.
+        prefix: The prefix of their names.
+        fold: Maps texts that count as equal to the same text.
+        how: Describes that, for messages.
     """
 
     def contains(subject: Subject, value: Any, _assertion: Assertion) -> Finding:
@@ -189,7 +204,9 @@ def _searching(prefix: str, fold: Callable[[str], str], how: str = "") -> Kinds:
         texts, output = list(map(fold, texts_of(value))), fold(subject.text)
         found = next((text for text in texts if text in output), None)
         what = f"none of {quote(texts)}" if found is None else quote(found)
-        return _finding("contains", f"{what}{how}", holds=found is not None)
+        what = f"any of {quote(texts)}" if found is None else quote(found)
+        verb = "contains" if found is not None else "does not contain"
+        return _finding(verb, f"{what}{how}", holds=found is not None)
 
     def contains_all(subject: Subject, value: Any, _assertion: Assertion) -> Finding:
         texts, output = list(map(fold, texts_of(value))), fold(subject.text)
@@ -211,38 +228,40 @@ def _levenshtein(subject: Subject, value: str, assertion: Assertion) -> Finding:
     most = _EDITS if assertion.threshold is None else assertion.threshold
     cutoff = max(0, math.floor(min(most, len(subject.text) + len(value))))
     rows, width = sorted((len(subject.text), len(value)))
-    # Whoever differs in length by more is told apart at once.
+    # Texts whose lengths differ by more need no count.
     if width - rows <= cutoff and width * min(rows, 2 * cutoff + 1) > _COMPARISONS:
         msg = f"the texts are too long to count edits up to {number_text(most)}"
         raise GradingError(msg)
     holds = Levenshtein.distance(subject.text, value, score_cutoff=cutoff) <= most
     relation = "at most" if holds else "more than"
-    return _finding("is", f"{relation} {number_text(most)} edits from {quote(value)}", holds=holds)
+    edits = f"{number_text(most)} edit{'' if most == 1 else 's'}"
+    found = "" if holds else f": it is {_shown(subject)}"
+    return _finding("is", f"{relation} {edits} from {quote(value)}{found}", holds=holds)
 
 
-def _word_count(subject: Subject, value: Any, _assertion: Assertion) -> Finding:
+def _word_count(subject: Subject, value: Any, assertion: Assertion) -> Finding:
     least, most = _bounds(value)
     count = sum(1 for _ in _WORD.finditer(subject.text))  # no call is long: other threads go on
     words = "1 word" if count == 1 else f"{count} words"
-    asked = f"{_range_text(least, most)} is asked for"
-    return _finding("has", f"{words}; {asked}", holds=least <= count <= most)
+    expected = expectation(assertion, _range_text(least, most))
+    return _finding("has", f"{words}, {expected}", holds=least <= count <= most)
 
 
 def _bounds(value: Any) -> tuple[float, float]:
-    """The least and the largest number of words; raises `ValueError` where there are none."""
+    """Return the least and the largest number of words; raise `ValueError` if there are none."""
     if not isinstance(value, Mapping):
         exact = _number(value)
         return exact, exact
     least, most = (value.get(key) for key in ("min", "max"))
     if value.keys() - {"min", "max"} or (least is None and most is None):
-        msg = "min or max, and nothing else"
+        msg = "only min and max are allowed"
         raise ValueError(msg)
     bounds = (
         -math.inf if least is None else _number(least),
         math.inf if most is None else _number(most),
     )
     if bounds[0] > bounds[1]:
-        msg = "min is more than max"
+        msg = "min is greater than max"
         raise ValueError(msg)
     return bounds
 
@@ -251,7 +270,7 @@ def _number(value: Any) -> float:
     if isinstance(value, str) and _NUMBER.fullmatch(value.strip(SPACES)):
         return float(value.strip(SPACES))
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        msg = f"{quote(value)} is no number"
+        msg = f"{quote(value)} is not a number"
         raise ValueError(msg)
     return value
 
@@ -276,7 +295,7 @@ def _is_number_of_words(value: Any) -> bool:
 
 def _is_refusal(subject: Subject, _value: Any, _assertion: Assertion) -> Finding:
     if not isinstance(subject.output, str):
-        return _finding("is", "no text, which counts as a refusal", holds=True)
+        return _finding("is", "not text, which counts as a refusal", holds=True)
     holds = is_refusal(subject.output)
     return _finding("is" if holds else "is not", "a refusal", holds=holds)
 
@@ -300,19 +319,23 @@ def _matched(value: str, *, holds: bool) -> Finding:
 
 
 def usable_pattern(written: str) -> Pattern | Finding:
-    """A pattern, or what is found where it is none."""
+    """Compile a pattern, or return the finding of an invalid one."""
     try:
         return compile_javascript(written)
     except ValueError as error:
-        reason = f"{quote(written)} is not a regular expression that can be used: {error}"
+        reason = f"{quote(written)} is not a valid regular expression: {error}"
         return Finding(holds=False, reason=reason, invertible=False)
 
 
 def pattern_problems(at: str, written: Any) -> Iterator[Problem]:
-    """What is wrong with the pattern at a path, as far as it is no template."""
+    """Yield the problems of a pattern at a path, unless it is a template."""
     pattern = None if is_template(written) else usable_pattern(written)
     if isinstance(pattern, Finding):
         yield Problem(at, pattern.reason, "patterns are those of JavaScript, without flags")
+
+
+def _shown(subject: Subject) -> str:
+    return quote(subject.text, _SHOWN)
 
 
 def _finding(verb: str, what: str, *, holds: bool) -> Finding:
@@ -325,8 +348,8 @@ def _is_text_or_number(value: Any) -> bool:
 
 
 _TEXT = "text that is not empty"
-_LIST = 'a list that is not empty, or texts with commas between them and "…" around one with a comma in it'
-_WORDS = "a number of words, or {min, max}, one of them at least, with min ≤ max"
+_LIST = 'a list that is not empty, or texts separated by commas, with "…" around one that has a comma in it'
+_WORDS = "a number of words, or {min, max}, at least one of them, with min ≤ max"
 
 
 def _check_pattern(assertion: Assertion) -> Iterator[Problem]:
@@ -335,7 +358,7 @@ def _check_pattern(assertion: Assertion) -> Iterator[Problem]:
 
 KINDS: Kinds = {
     **_searching("", str),
-    **_searching("i", str.lower, " in any case"),
+    **_searching("i", str.lower, " (ignoring case)"),
     "equals": Kind("any value, null included", is_anything, _equals),
     "is-refusal": Kind("left out", is_anything, _is_refusal, bare=True),
     "levenshtein": Kind("text", is_any_text, _levenshtein),

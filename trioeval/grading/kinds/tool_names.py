@@ -1,18 +1,17 @@
 # Apart from `grading.kinds.tools`: together they exceed 600 lines.
-"""The names of the tools that an output calls, in whichever form its provider writes calls.
+"""The names of the tools that an output calls, in the formats of all providers.
 
-An output that is data has one of the forms of `_listed` and `_single`. A text is read as JSON; one that is
-not JSON may hold blocks of JSON between its lines, because several providers write what a model said and
-what it called below each other. A block is a balanced `{…}` or `[…]` that no other encloses, that stands
-first on its line and ends a line. One that is not JSON may be an accident of the prose around it, so the
-blocks directly inside of it are looked at as well.
+Structured output has one of the forms of `_listed` and `_single`. A text is read as JSON; one that is not
+JSON may have blocks of JSON between its lines, because several providers put a model's text and its calls
+below each other. A block is an outermost balanced `{…}` or `[…]` that starts its line and ends a line. If one
+is not JSON, prose around it may be the reason, so the blocks directly inside of it are tried as well.
 
-Fences of Markdown are left out: what stands there is an example. A fence in an item of a list ends with
-the item. A string ends with its line at the latest; brackets that are open where one does not end, or
-where a fence or a bracket of the wrong kind comes between, have no partner.
+Markdown fences are skipped: their content is an example. A fence in a list item ends with the item. A string
+ends with its line at the latest; brackets that are open where a string does not end, or where a fence or a
+bracket of the wrong kind follows, stay unmatched.
 
-Both what may be open at once and the characters that are read as JSON are bounded, so that the time is
-linear in the length of the text.
+The number of open brackets and the characters that are read as JSON are bounded, so the time is linear in the
+length of the text.
 """
 
 import re
@@ -26,33 +25,33 @@ from trioeval.text import parse_json
 _SPACE = " \t\n\v\f\r\xa0\u1680\u2028\u2029\u202f\u205f\u3000\ufeff" + "".join(
     map(chr, range(0x2000, 0x200B))
 )
-"""What JavaScript takes for white space."""
+"""White space in JavaScript."""
 _TAB = 4
 _OPEN = 65_536
-"""Brackets without a partner, and blocks inside of them, that are kept in mind."""
+"""Most unmatched brackets, and blocks inside of them, that are remembered."""
 _READ = 4
-"""How often as many characters as the text has may be read as JSON."""
+"""The multiple of the length of the text that may be read as JSON."""
 
 _FENCE = re.compile(r"[ \t]*(`{3,}|~{3,})")
 _ITEM = re.compile(r"[ \t]*(?:[-+*]|[0-9]+[.)])[ \t]+")
 _FENCE_INDENT = 3
 _MARK = re.compile(r'"(?:[^"\\]|\\.)*+"|["{}\[\]]')
-"""A string that ends on its line, the beginning of one that does not, or a bracket."""
+"""A string that ends on its line, the start of one that does not, or a bracket."""
 _PARTNER = {"}": "{", "]": "["}
 
 
 class UnreadableError(Exception):
-    """A text with too many brackets without sense to look for calls in it."""
+    """A text with too many meaningless brackets to search it for calls."""
 
 
 def tool_names(output: Any) -> frozenset[str]:
-    """The names of all tools that an output calls.
+    """Return the names of all tools that an output calls.
 
     Args:
         output: Text or JSON data.
 
     Raises:
-        UnreadableError: It is a text that cannot be searched within bounds.
+        UnreadableError: A text cannot be searched within bounds.
 
     Example:
         >>> sorted(tool_names([{"type": "tool_use", "name": "a"}, {"function": {"name": "b"}}]))
@@ -79,7 +78,7 @@ def _names(data: Any) -> Iterator[str]:
 
 
 def _single(data: Mapping[str, Any]) -> Iterator[str]:
-    """Of a message or a single call, which says what it is."""
+    """Yield the name in a message or a single call, which has a type."""
     live = data.get("toolCall")
     if isinstance(calls := data.get("tool_calls"), list | tuple):
         for call in calls:
@@ -95,7 +94,7 @@ def _single(data: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _listed(item: Mapping[str, Any]) -> Iterator[str]:
-    """Of one of several parts, of which each may be a call."""
+    """Yield the names in one of several parts, each of which may be a call."""
     if item.get("type") == "tool_use" and isinstance(item.get("name"), str):
         yield from _name(item)
         return
@@ -120,7 +119,7 @@ class _Bracket:
     char: str
     at: int
     first: bool
-    """Whether it stands first on its line."""
+    """True if it starts its line."""
     last: bool
 
 
@@ -129,7 +128,7 @@ class _Block:
     start: int
     stop: int
     first: bool
-    """Whether it begins its line."""
+    """True if it starts its line."""
 
 
 def _json_blocks(text: str) -> Iterator[Any]:
@@ -145,10 +144,10 @@ def _json_blocks(text: str) -> Iterator[Any]:
         found = texts[-1][block.start : block.stop]
         left -= len(found)
         if left < 0:
-            msg = "it has too much in brackets that is not JSON"
+            msg = "it has too many brackets that are not JSON"
             raise UnreadableError(msg)
         if "name" not in found and "\\" not in found:
-            continue  # it cannot be a call, nor hold one
+            continue  # it cannot be a call, nor contain one
         try:
             data = parse_json(found)
         except ValueError:
@@ -160,18 +159,18 @@ def _json_blocks(text: str) -> Iterator[Any]:
 
 
 def _inner(block: str) -> Iterator[_Bracket | None]:
-    """The brackets of a block without those that it begins and ends with."""
+    """Yield the brackets of a block without its own."""
     ends = {0, len(block) - 1}
     return (mark for mark in _brackets(block) if mark is None or mark.at not in ends)
 
 
 def _blocks(marks: Iterator[_Bracket | None]) -> Iterator[_Block]:
-    """The outermost balanced blocks that end a line."""
+    """Yield the outermost balanced blocks that end a line."""
     live: list[_Bracket] = []
-    """Brackets that are open and can still find their partner."""
+    """Open brackets that can still be matched."""
     lost = 0
     waiting: list[_Block] = []
-    """Blocks that stand in brackets which may yet find their partner."""
+    """Blocks inside of brackets that may still be matched."""
     for mark in marks:
         if mark is not None and mark.char in "{[":
             live.append(mark)
@@ -188,16 +187,16 @@ def _blocks(marks: Iterator[_Bracket | None]) -> Iterator[_Block]:
             yield from waiting
             waiting.clear()
         if lost + len(live) + len(waiting) > _OPEN:
-            msg = f"it has more than {_OPEN} brackets without a partner"
+            msg = f"it has more than {_OPEN} unmatched brackets"
             raise UnreadableError(msg)
     yield from waiting
 
 
 def _brackets(text: str) -> Iterator[_Bracket | None]:
-    """The brackets outside of strings and fences; None where all that are open lose their partner."""
+    """Yield the brackets outside of strings and fences; None where all open ones become unmatched."""
     fence, fence_column = "", 0
     columns: list[int] = []
-    """Where the texts of the list items begin that the line is in."""
+    """The columns at which the texts of the current list items start."""
     start, stop = 0, -1
     while stop < len(text):
         start, stop = stop + 1, text.find("\n", stop + 1)
@@ -254,5 +253,5 @@ def _closes(line: str, fence: str, indent: int) -> bool:
 
 
 def _width(indent: str) -> int:
-    """Columns that a text takes, with tab stops."""
+    """Return the columns that a text takes, with tab stops."""
     return len(indent.expandtabs(_TAB)) if indent else 0

@@ -1,4 +1,4 @@
-"""Types that look at the tools, functions and skills that a model used."""
+"""Types that check the tools, functions and skills that a model used."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,21 +9,21 @@ import attrs
 from trioeval.errors import GradingError, Problem
 from trioeval.grading.kind import SLOW_AT_ONCE, Finding, Kind, Kinds, are_said
 from trioeval.grading.kinds.tool_names import UnreadableError, tool_names
-from trioeval.grading.kinds.traces import Counted, read_counted
+from trioeval.grading.kinds.traces import BoundedCount, read_counted
 from trioeval.grading.kinds.workspace_files import matches
 from trioeval.grading.model import Assertion
 from trioeval.grading.schemas import document_faults
 from trioeval.grading.subject import Subject
 from trioeval.text import number_text, output_text, parse_json, quote
 
-# Whether a call that a model wrote is one that its provider offered: a known name, and arguments that fit.
+# Whether a call by a model is valid: a known name, and arguments that match the function's schema.
 #
 # Chat completions write the arguments as the text of a JSON object, and their schemas are JSON schemas.
 # Google's calls have them as data, and its schemas may write the names of types in capitals.
 
 
 class UndeclaredError(Exception):
-    """A call cannot be checked with the schema of its function, so nobody can say whether it fits."""
+    """The schema of a function is invalid, so its calls cannot be checked."""
 
 
 @attrs.frozen
@@ -32,7 +32,7 @@ class Function:
 
     name: str
     parameters: Any
-    """JSON schema; None for a function that takes no arguments."""
+    """JSON schema; None for a function without arguments."""
 
 
 @attrs.frozen
@@ -41,11 +41,11 @@ class Call:
 
     name: str
     arguments: Any
-    """JSON data, or the text of it."""
+    """JSON data, or its text."""
 
 
 def chat_call(value: Any) -> Call | None:
-    """A call as chat completions write it, or None if it is none.
+    """Return a call in the format of chat completions; None for anything else.
 
     Example:
         >>> chat_call({"name": "add", "arguments": "{}"})
@@ -59,7 +59,7 @@ def chat_call(value: Any) -> Call | None:
 
 
 def google_calls(output: Any) -> Sequence[Call] | None:
-    """The calls in an answer of Google's, or None if it is none or has no calls."""
+    """Return the calls in an answer of Google's; None for another format, or without calls."""
     match output:
         case {"toolCall": {"functionCalls": list(found)}}:
             parts = found
@@ -76,21 +76,21 @@ def google_calls(output: Any) -> Sequence[Call] | None:
 
 
 def own_functions(entries: Sequence[Any]) -> Iterator[Function]:
-    """Functions that are listed as they are: objects with a name and parameters."""
+    """Yield functions that are listed directly: objects with a name and parameters."""
     for entry in entries:
         if isinstance(entry, Mapping) and isinstance(entry.get("name"), str):
             yield Function(entry["name"], entry.get("parameters"))
 
 
 def functions_of_tools(tools: Sequence[Any]) -> Iterator[Function]:
-    """The functions among the tools of chat completions."""
+    """Yield the functions among the tools of chat completions."""
     for tool in tools:
         if isinstance(tool, Mapping) and tool.get("type") == "function":
             yield from own_functions([tool.get("function")])
 
 
 def google_functions(tools: Sequence[Any]) -> Iterator[Function]:
-    """The functions that tools declare in Google's way."""
+    """Yield the functions that tools declare in Google's format."""
     for tool in tools:
         for key in ("functionDeclarations", "function_declarations"):
             if _has(tool, key) and isinstance(tool[key], list):
@@ -99,22 +99,22 @@ def google_functions(tools: Sequence[Any]) -> Iterator[Function]:
 
 
 def call_fault(call: Call, functions: Sequence[Function]) -> str | None:
-    """Why a call is not one of those that were offered, for "the call of x …"; None if it is.
+    """Return the fault of a call of an offered function, for "the call of x …"; None for a valid one.
 
     Raises:
-        UndeclaredError: It cannot be checked with the schema of its function.
+        UndeclaredError: The schema of its function is invalid.
 
     Example:
         >>> clock = Function("clock", {"type": "object", "required": ["zone"]})
         >>> call_fault(Call("watch", "{}"), [clock])
-        'names no function that was offered; those are: "clock"'
+        'names an unknown function; offered functions are: "clock"'
         >>> call_fault(Call("clock", '{"zone": "UTC"}'), [clock]) is None
         True
     """
     function = next((one for one in functions if one.name == call.name), None)
     if function is None:
         known = ", ".join(sorted(quote(one.name) for one in functions)) or "none"
-        return f"names no function that was offered; those are: {known}"
+        return f"names an unknown function; offered functions are: {known}"
     arguments = call.arguments
     if isinstance(arguments, str):
         try:
@@ -122,9 +122,9 @@ def call_fault(call: Call, functions: Sequence[Function]) -> str | None:
         except ValueError as error:
             return f"has arguments that are not JSON: {error}"
     if function.parameters is None:
-        return None if arguments == {} else "has arguments, and its function takes none"
+        return None if arguments == {} else "has arguments, but its function takes none"
     fault = _schema_fault(function, arguments)
-    return None if fault is None else f"has arguments that do not fit: {fault}"
+    return None if fault is None else f"has arguments that do not match: {fault}"
 
 
 def _schema_fault(function: Function, arguments: Any) -> str | None:
@@ -142,7 +142,7 @@ def _has(value: Any, key: str) -> bool:
 
 
 def _lower_types(schema: Any, levels: int = 64) -> Any:
-    """A schema with names of types as JSON schema writes them."""
+    """Return a schema with type names in lower case, as in JSON Schema."""
     if isinstance(schema, list) and levels:
         return [_lower_types(member, levels - 1) for member in schema]
     if not isinstance(schema, Mapping) or not levels:
@@ -156,7 +156,7 @@ def _lower_types(schema: Any, levels: int = 64) -> Any:
 
 
 _LONGEST = 1_000_000
-"""Characters in which calls of tools are looked for."""
+"""Most characters that are searched for tool calls."""
 _MCP_RESULT = "MCP Tool Result"
 _MCP_ERROR = "MCP Tool Error"
 _MCP_NAME = re.compile(r"MCP Tool (?:Result|Error) \(([^)]+)\):")
@@ -170,7 +170,7 @@ def _is_valid_function_call(subject: Subject, _value: Any, _assertion: Assertion
         return _fitting(calls, functions)
     call = chat_call(_unwrapped(output, "function_call"))
     if call is None:
-        return Finding(holds=False, reason=f"the output is no call of a function: {quote(output)}")
+        return Finding(holds=False, reason=f"the output is not a function call: {quote(output)}")
     return _fitting([call], list(own_functions(subject.functions)))
 
 
@@ -181,14 +181,16 @@ def _is_valid_tools_call(subject: Subject, _value: Any, _assertion: Assertion) -
         found = _MCP_NAME.search(text)
         name = quote(found[1]) if found else "a tool"
         return Finding(
-            holds=not failed, reason=f"the call of {name} by MCP {'failed' if failed else 'worked'}"
+            holds=not failed, reason=f"the MCP call of {name} {'failed' if failed else 'succeeded'}"
         )
     output = _unwrapped(subject.output, "tool_calls")
     entries = output if isinstance(output, list | tuple) else ()
     calls = [chat_call(_unwrapped(entry, "function")) for entry in entries]
     real = [call for call in calls if call is not None]
     if not real or len(real) < len(calls):
-        return Finding(holds=False, reason=f"the output is no list of tool calls: {quote(output)}")
+        return Finding(
+            holds=False, reason=f"the output is not a list of tool calls: {quote(output)}"
+        )
     if not subject.tools:
         return Finding(holds=False, reason="the provider was offered no tools")
     return _fitting(real, list(functions_of_tools(subject.tools)))
@@ -207,7 +209,7 @@ def _fitting(calls: Sequence[Call], functions: Sequence[Function]) -> Finding:
         if fault is not None:
             return Finding(holds=False, reason=f"the call of {quote(call.name)} {fault}")
     named = ", ".join(quote(call.name) for call in calls)
-    return Finding(holds=True, reason=f"the output calls what was offered: {named}")
+    return Finding(holds=True, reason=f"the output calls offered functions: {named}")
 
 
 def _tool_call_f1(subject: Subject, value: Any, assertion: Assertion) -> Finding:
@@ -250,11 +252,9 @@ def _skill_used(subject: Subject, value: Any, assertion: Assertion) -> Finding:
     if counted is None:
         wanted = [value.strip()] if isinstance(value, str) else [name.strip() for name in value]
         there = [name for name in wanted if name in used]
-        # Each of several skills is forbidden, and each is wanted.
+        # Every one of several skills is required, or forbidden under `not-`.
         holds = bool(there) if inverted else len(there) == len(wanted)
-        reason = (
-            f"skills used: {_names(used)}, {'unwanted' if inverted else 'wanted'}: {_names(wanted)}"
-        )
+        reason = f"skills used: {_names(used)}, {'forbidden' if inverted else 'expected'}: {_names(wanted)}"
         return Finding(holds=holds, reason=reason)
     if inverted and _is_bounded(counted):
         raise GradingError(_BOUNDED)
@@ -266,7 +266,8 @@ def _skill_used(subject: Subject, value: Any, assertion: Assertion) -> Finding:
             counted = attrs.evolve(counted, least=1)
         holds, bounds = counted.allows(count), f", expected {counted.bounds}"
     what = quote(counted.pattern or counted.name)
-    reason = f"the skill {what} was used {count} times{bounds}; skills used: {_names(used)}"
+    times = "1 time" if count == 1 else f"{count} times"
+    reason = f"the skill {what} was used {times}{bounds}; skills used: {_names(used)}"
     return Finding(holds=holds, reason=reason)
 
 
@@ -279,18 +280,18 @@ def _skills(calls: Any) -> Iterator[str]:
                 yield name
 
 
-def _fits(name: str, counted: Counted) -> bool:
+def _fits(name: str, counted: BoundedCount) -> bool:
     right = counted.name is None or name == counted.name
     return right and (counted.pattern is None or matches(name, counted.pattern))
 
 
-def _skill_count(value: Any) -> Counted | None:
-    """What an object asks for; None if it is none, or not right."""
+def _skill_count(value: Any) -> BoundedCount | None:
+    """Return the settings of an object; None if it is invalid."""
     counted = read_counted(value, whole=True)
     return counted if counted is not None and (counted.name or counted.pattern) else None
 
 
-def _is_bounded(counted: Counted) -> bool:
+def _is_bounded(counted: BoundedCount) -> bool:
     return counted.least is not None or counted.most not in {None, 0}
 
 
@@ -330,7 +331,7 @@ KINDS: Kinds = {
         check=_check_skills,
     ),
     "tool-call-f1": Kind(
-        "a list of at least one name of a tool, or such names with commas between them",
+        "a list of at least one name of a tool, or such names separated by commas",
         _are_tool_names,
         _tool_call_f1,
         at_once=SLOW_AT_ONCE,

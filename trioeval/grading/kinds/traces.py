@@ -1,4 +1,4 @@
-"""Types that count, time and look for errors among the spans of a trace."""
+"""Types that check the number, the durations and the errors of the spans of a trace."""
 
 import math
 import re
@@ -14,12 +14,12 @@ from trioeval.grading.model import Assertion
 from trioeval.grading.subject import Subject
 from trioeval.text import number_text, quote
 
-# How often something may happen: values of the form {name or pattern, min?, max?}.
+# Bounds of a count: values of the form {name or pattern, min?, max?}.
 
 
 @attrs.frozen
-class Counted:
-    """What is counted, and how much of it there may be."""
+class BoundedCount:
+    """The things that are counted, and the bounds of their number."""
 
     name: str | None = None
     pattern: str | None = None
@@ -27,16 +27,20 @@ class Counted:
     most: float | None = None
 
     def allows(self, count: int) -> bool:
-        """Whether so many are right."""
+        """Return whether a count is within the bounds."""
         few = self.least is not None and count < self.least
         return not few and (self.most is None or count <= self.most)
 
     @property
     def bounds(self) -> str:
-        """What is right, in words.
+        """The bounds in words.
 
         Example:
-            >>> Counted(most=3).bounds, Counted(least=1, most=3).bounds, Counted(least=1).bounds
+            >>> (
+            ...     BoundedCount(most=3).bounds,
+            ...     BoundedCount(least=1, most=3).bounds,
+            ...     BoundedCount(least=1).bounds,
+            ... )
             ('at most 3', '1 to 3', 'at least 1')
         """
         if self.most is None:
@@ -48,13 +52,13 @@ class Counted:
 
 def read_counted(
     value: Any, *, whole: bool = False, others: frozenset[str] = frozenset()
-) -> Counted | None:
-    """What an object means; None if it is not right.
+) -> BoundedCount | None:
+    """Read an object with bounds; None if it is invalid.
 
     Args:
         value: Anything.
-        whole: Whether bounds must be whole numbers of at least 0.
-        others: Keys that it may have besides.
+        whole: True if bounds must be whole numbers of at least 0.
+        others: Further allowed keys.
 
     Example:
         >>> read_counted({"name": "a", "min": 2}).least
@@ -72,22 +76,22 @@ def read_counted(
     bounds = [value[key] for key in ("min", "max") if key in value]
     if not all(_is_bound(bound, whole=whole) for bound in bounds) or bounds != sorted(bounds):
         return None
-    return Counted(name, pattern, value.get("min"), value.get("max"))
+    return BoundedCount(name, pattern, value.get("min"), value.get("max"))
 
 
 def _is_bound(value: Any, *, whole: bool) -> bool:
     return is_number(value) and (not whole or (value >= 0 and value == int(value)))
 
 
-# What a provider tells of what happened inside of it: spans with names, times, status and attributes.
+# The trace of a reply, as a provider reports it: spans with names, times, status and attributes.
 #
-# A reply has them as `metadata.trace`: `{"spans": [{"name", "startTime", "endTime", "status",
-# "attributes"}]}`. Times are milliseconds. The names and forms of OpenTelemetry's JSON are read as well:
-# `startTimeUnixNano`, attributes as a list of keys with typed values, `STATUS_CODE_ERROR`.
+# A reply has it as `metadata.trace`: `{"spans": [{"name", "startTime", "endTime", "status", "attributes"}]}`.
+# Times are milliseconds. The names and forms of OpenTelemetry's JSON are read as well: `startTimeUnixNano`,
+# attributes as a list of keys with typed values, `STATUS_CODE_ERROR`.
 
 
 _HOW = (
-    'a provider gives one as metadata.trace of its reply: {"spans": [{"name": "search", '
+    'providers return one as metadata.trace of the reply: {"spans": [{"name": "search", '
     '"startTime": 0, "endTime": 12, "attributes": {}}]}'
 )
 _CODES: Mapping[str, int] = {"unset": 0, "ok": 1, "error": 2}
@@ -99,30 +103,33 @@ _SOUNDS_WRONG = re.compile("error|failed|failure|exception|timeout|abort", re.IG
 
 
 @attrs.frozen
-class Span:
-    """Something that took place, from when to when."""
+class TraceSpan:
+    """A span of a trace."""
 
     name: str
     start: float | None = None
-    """Milliseconds since whenever; None where it is not known."""
+    """In milliseconds of any clock; None if unknown."""
     end: float | None = None
     code: float = 0
-    """0 nothing said, 1 right, 2 error, from 400 an error of HTTP."""
+    """0 unset, 1 ok, 2 error, from 400 an HTTP error."""
     message: str = ""
-    """What is said of the status."""
+    """The message of the status."""
     attributes: Mapping[str, Any] = attrs.field(factory=dict)
 
     @property
     def duration(self) -> float | None:
-        """Milliseconds; None where it is not known."""
+        """Milliseconds; None if unknown."""
         return None if self.start is None or self.end is None else self.end - self.start
 
     @property
     def is_error(self) -> bool:
-        """Whether its status, its attributes, or the words of its status say that something went wrong.
+        """True if its status, its attributes, or the message of its status report an error.
 
         Example:
-            >>> Span("a", attributes={"http.status_code": "503"}).is_error, Span("a").is_error
+            >>> (
+            ...     TraceSpan("a", attributes={"http.status_code": "503"}).is_error,
+            ...     TraceSpan("a").is_error,
+            ... )
             (True, False)
         """
         told = self.attributes
@@ -137,20 +144,20 @@ class Span:
 
 
 @attrs.frozen
-class Trace:
-    """All that is told of one reply."""
+class ReplyTrace:
+    """The trace of one reply."""
 
-    spans: tuple[Span, ...]
+    spans: tuple[TraceSpan, ...]
     id: str | None = None
     commands: frozenset[str] = frozenset()
-    """Names of tools, in lower case, that the provider itself says run commands."""
+    """Names of tools, in lower case, that run commands according to the provider."""
 
 
-def trace_of(subject: Subject) -> Trace:
-    """What the provider tells of how its reply came about.
+def trace_of(subject: Subject) -> ReplyTrace:
+    """Return the trace of the provider's reply.
 
     Raises:
-        GradingError: It tells nothing, or something else than spans.
+        GradingError: There is no trace, or it has no spans.
 
     Example:
         >>> trace = {"spans": [{"name": "search", "startTime": 5, "endTime": 7.5}]}
@@ -168,7 +175,7 @@ def trace_of(subject: Subject) -> Trace:
             msg = f"the trace of the reply has no list of spans: {quote(trace)}; {_HOW}"
             raise GradingError(msg)
     commands = metadata.get("commandToolNames") if isinstance(metadata, Mapping) else None
-    return Trace(
+    return ReplyTrace(
         tuple(_span(place, span) for place, span in enumerate(spans)),
         name if isinstance(name, str) else None,
         frozenset(
@@ -179,7 +186,7 @@ def trace_of(subject: Subject) -> Trace:
     )
 
 
-def _span(place: int, data: Any) -> Span:
+def _span(place: int, data: Any) -> TraceSpan:
     if not isinstance(data, Mapping) or not isinstance(data.get("name"), str):
         msg = f"spans[{place}] of the trace has no name: {quote(data)}; {_HOW}"
         raise GradingError(msg)
@@ -187,7 +194,7 @@ def _span(place: int, data: Any) -> Span:
     told = status if isinstance(status, Mapping) else {"code": status}
     code, message = data.get("statusCode", told.get("code")), data.get("statusMessage")
     message = told.get("message") if message is None else message
-    return Span(
+    return TraceSpan(
         data["name"],
         _time(place, data, "startTime"),
         _time(place, data, "endTime"),
@@ -230,7 +237,7 @@ def _attributes(value: Any) -> Mapping[str, Any]:
 
 
 def _typed(value: Any) -> Any:
-    """A value that stands behind the name of its type."""
+    """Return the value under the name of its type."""
     match value:
         case {"intValue": number}:
             return _number(number)
@@ -245,7 +252,7 @@ def _is_set(value: Any) -> bool:
 
 
 def _number(value: Any) -> float:
-    """A number, or the one that a text is; not a number for all else."""
+    """Return a number, or the number in a text; NaN for anything else."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return math.nan
     try:
@@ -255,11 +262,14 @@ def _number(value: Any) -> float:
     return number if math.isfinite(number) else math.nan
 
 
-def longest(spans: Sequence[Span]) -> list[Span]:
-    """The three that took longest, longest first; of those whose duration is known.
+def longest(spans: Sequence[TraceSpan]) -> list[TraceSpan]:
+    """Return the three longest spans, longest first, of those with a known duration.
 
     Example:
-        >>> [span.name for span in longest([Span("a", 0, 1), Span("b", 0, 2), Span("c")])]
+        >>> [
+        ...     span.name
+        ...     for span in longest([TraceSpan("a", 0, 1), TraceSpan("b", 0, 2), TraceSpan("c")])
+        ... ]
         ['b', 'a']
     """
     timed = [span for span in spans if span.duration is not None]
@@ -271,11 +281,11 @@ _SHOWN = 3
 
 
 def _span_count(subject: Subject, value: Any, _assertion: Assertion) -> Finding:
-    counted = Counted(least=value.get("min"), most=value.get("max"))
+    counted = BoundedCount(least=value.get("min"), most=value.get("max"))
     count = len(_fitting(subject, value["pattern"]))
     return Finding(
         holds=counted.allows(count),
-        reason=f"{count} spans fit {quote(value['pattern'])}, expected {counted.bounds}",
+        reason=f"found {_spans_text(count)} matching {quote(value['pattern'])}, expected {counted.bounds}",
     )
 
 
@@ -284,7 +294,7 @@ def _span_duration(subject: Subject, value: Any, _assertion: Assertion) -> Findi
     spans = [span for span in _fitting(subject, pattern) if span.duration is not None]
     durations = sorted(span.duration for span in spans if span.duration is not None)
     if not durations:
-        reason = f"no span that fits {quote(pattern)} has a start and an end"
+        reason = f"no span that matches {quote(pattern)} has a start and an end"
         return Finding(holds=True, reason=reason)
     if rank is None:
         taken, what = durations[-1], "the longest"
@@ -297,7 +307,7 @@ def _span_duration(subject: Subject, value: Any, _assertion: Assertion) -> Findi
     return Finding(
         holds=taken <= most,
         reason=(
-            f"{what} of {len(durations)} spans is {number_text(taken)} ms, expected at most "
+            f"{what} of {_spans_text(len(durations))} is {number_text(taken)} ms, expected at most "
             f"{number_text(most)} ms; slowest: {slowest}"
         ),
     )
@@ -311,7 +321,7 @@ def _error_spans(subject: Subject, value: Any, _assertion: Assertion) -> Finding
         most = 0
     spans = _fitting(subject, pattern)
     if not spans:
-        return Finding(holds=True, reason=f"no span fits {quote(pattern)}")
+        return Finding(holds=True, reason=f"no span matches {quote(pattern)}")
     wrong = [span for span in spans if span.is_error]
     percentage = len(wrong) / len(spans) * 100
     wanted = [
@@ -321,13 +331,18 @@ def _error_spans(subject: Subject, value: Any, _assertion: Assertion) -> Finding
     return Finding(
         holds=(most is None or len(wrong) <= most) and (share is None or percentage <= share),
         reason=(
-            f"{len(wrong)} of {len(spans)} spans that fit {quote(pattern)} have errors "
+            f"{len(wrong)} of {_spans_text(len(spans))} that match {quote(pattern)} have errors "
             f"({percentage:.1f} %), expected {' and '.join(wanted)}{_shown(wrong)}"
         ),
     )
 
 
-def _shown(spans: Sequence[Span]) -> str:
+def _spans_text(count: int) -> str:
+    """Return a number of spans as text."""
+    return "1 span" if count == 1 else f"{count} spans"
+
+
+def _shown(spans: Sequence[TraceSpan]) -> str:
     if not spans:
         return ""
     told = [f"{span.name} ({span.message})" if span.message else span.name for span in spans]
@@ -335,7 +350,7 @@ def _shown(spans: Sequence[Span]) -> str:
     return f": {', '.join(told[:_SHOWN])}{more}"
 
 
-def _fitting(subject: Subject, pattern: str) -> list[Span]:
+def _fitting(subject: Subject, pattern: str) -> list[TraceSpan]:
     return [span for span in trace_of(subject).spans if matches(span.name, pattern)]
 
 

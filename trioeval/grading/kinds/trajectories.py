@@ -1,9 +1,9 @@
-"""The steps that an agent took, as the spans of a trace tell them.
+"""The steps of an agent, derived from the spans of a trace.
 
-Each span is one step. Which kind it is, and of what, follows from its attributes; libraries that write
-traces name them in many ways. What counts is, in this order: a command that a tool for commands ran, a
-tool, a command, a search, a thought, a message; any other span is a step of no special kind. A step can be
-asked for by what it is called, by the name of its span, and by the program of its command.
+Each span is one step. Its type and its name follow from its attributes, which tracing libraries name in many
+ways. The first that applies counts: a command run by a tool for commands, a tool, a command, a search, a
+thought, a message; any other span is a step of no special type. A step can be selected by its name, by the
+name of its span, and by the program of its command.
 """
 
 import json
@@ -14,17 +14,17 @@ from typing import Any, Literal, TypeAlias
 
 import attrs
 
-from trioeval.grading.kinds.traces import Span, Trace
+from trioeval.grading.kinds.traces import ReplyTrace, TraceSpan
 from trioeval.grading.kinds.workspace_files import matches
 from trioeval.text import output_text, parse_json
 
 StepType: TypeAlias = Literal["tool", "command", "search", "reasoning", "message", "span"]
 
 STEP_TYPES: tuple[StepType, ...] = ("tool", "command", "search", "reasoning", "message", "span")
-"""What a step can be."""
+"""The types of steps."""
 
 SHOWN = 24
-"""Steps that the summary of a trajectory shows; those in the middle are left out where there are more."""
+"""Most steps in the summary of a trajectory; of more, those in the middle are left out."""
 
 _DOTTED = (".args", ".arguments", ".input")
 _TOOL_NAMES = (
@@ -61,49 +61,49 @@ _REASONS = re.compile(r"reasoning(?:[_\s]|$)", re.IGNORECASE)
 
 @attrs.frozen
 class TrajectoryStep:
-    """One thing that an agent did."""
+    """One step of an agent."""
 
     type: StepType
     name: str
-    """Of the tool, the command, the query, or else of the span."""
+    """The name of the tool, the command, the query, or else of the span."""
     aliases: tuple[str, ...]
-    """All that it can be asked for by."""
-    span: Span
+    """All names that it can be selected by."""
+    span: TraceSpan
     args: Any = None
-    """What a tool was called with; None where that is not known."""
+    """The arguments of a tool; None if unknown."""
 
     def fits(self, pattern: str) -> bool:
-        """Whether one of its names fits a pattern."""
+        """Return whether one of its names matches a pattern."""
         return any(matches(alias, pattern) for alias in self.aliases)
 
     def __str__(self) -> str:
-        """For messages.
+        """Return the step as messages show it.
 
         Example:
-            >>> str(TrajectoryStep("tool", "search", ("search",), Span("search")))
+            >>> str(TrajectoryStep("tool", "search", ("search",), TraceSpan("search")))
             'tool:search'
         """
         return f"{self.type}:{self.name}"
 
 
-def steps_of(trace: Trace) -> tuple[TrajectoryStep, ...]:
-    """The steps of a trajectory, by the time at which they began.
+def steps_of(trace: ReplyTrace) -> tuple[TrajectoryStep, ...]:
+    """Return the steps of a trajectory, in the order of their starts.
 
     Example:
-        >>> spans = (Span("mcp db/query", 2), Span("exec ls -l", 1))
-        >>> [str(step) for step in steps_of(Trace(spans))]
+        >>> spans = (TraceSpan("mcp db/query", 2), TraceSpan("exec ls -l", 1))
+        >>> [str(step) for step in steps_of(ReplyTrace(spans))]
         ['command:ls -l', 'tool:query']
     """
     commands = _COMMAND_TOOLS | trace.commands
     return tuple(_step(span, commands) for span in sorted(trace.spans, key=_begins))
 
 
-def _begins(span: Span) -> tuple[float, float]:
+def _begins(span: TraceSpan) -> tuple[float, float]:
     start = math.inf if span.start is None else span.start
     return start, start if span.end is None else span.end
 
 
-def _step(span: Span, command_tools: frozenset[str]) -> TrajectoryStep:
+def _step(span: TraceSpan, command_tools: frozenset[str]) -> TrajectoryStep:
     tool, args = _tool(span), _arguments(span.attributes)
     runs_commands = tool is not None and tool.lower() in command_tools
     command = _command(span, args if runs_commands else None)
@@ -130,7 +130,7 @@ def _step(span: Span, command_tools: frozenset[str]) -> TrajectoryStep:
 _MESSAGES = ("agent response", "send input")
 
 
-def _tool(span: Span) -> str | None:
+def _tool(span: TraceSpan) -> str | None:
     attributes = span.attributes
     if name := _first(attributes, _TOOL_NAMES):
         return name
@@ -145,7 +145,7 @@ def _tool(span: Span) -> str | None:
 
 
 def _arguments(attributes: Mapping[str, Any]) -> Any:
-    """What a tool was called with; text that is JSON is read."""
+    """Return the arguments of a tool; text that is JSON is parsed."""
     others = (key for key in attributes if _IS_ARGUMENTS.search(key) and not _IS_RESULT.search(key))
     for key in (*_ARGUMENTS, *others):
         value = attributes.get(key)
@@ -156,8 +156,8 @@ def _arguments(attributes: Mapping[str, Any]) -> Any:
     return None
 
 
-def _command(span: Span, args: Any) -> str | None:
-    """The command that a span ran, perhaps as its tool was told to."""
+def _command(span: TraceSpan, args: Any) -> str | None:
+    """Return the command that a span ran, or that its tool was called with."""
     attributes = span.attributes
     if command := _first(attributes, _COMMANDS):
         return command
@@ -181,7 +181,7 @@ def _is_list(value: Any) -> bool:
     return isinstance(value, list | tuple)
 
 
-def _query(span: Span) -> str | None:
+def _query(span: TraceSpan) -> str | None:
     attributes = span.attributes
     if query := _first(attributes, _QUERIES):
         return query
@@ -193,7 +193,7 @@ def _query(span: Span) -> str | None:
     return None
 
 
-def _is_search(span: Span) -> bool:
+def _is_search(span: TraceSpan) -> bool:
     return _SEARCHES.search(span.name) is not None or any(map(_OF_SEARCH.search, span.attributes))
 
 
@@ -204,7 +204,7 @@ def _first(attributes: Mapping[str, Any], keys: Iterable[str]) -> str | None:
 
 
 def _texts(attributes: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Attributes that are text, and not blank."""
+    """Yield attributes that are text, and not blank."""
     for key, value in attributes.items():
         if isinstance(value, str) and (text := value.strip()):
             yield key, text
@@ -221,15 +221,15 @@ def _read(text: str) -> Any:
         return text
 
 
-def trajectory_summary(trace: Trace) -> str:
-    """The steps of a trajectory as JSON for a judge: kinds, names and what is said of their status.
+def trajectory_summary(trace: ReplyTrace) -> str:
+    """Return the steps of a trajectory as JSON for a judge: types, names and status messages.
 
     Equal steps in a row are one with `collapsedCount`; of more than `SHOWN`, those in the middle are one
     entry with `omittedCount`.
 
     Example:
-        >>> spans = [Span("mcp db/query", start) for start in range(3)]
-        >>> json.loads(trajectory_summary(Trace(tuple(spans))))[
+        >>> spans = [TraceSpan("mcp db/query", start) for start in range(3)]
+        >>> json.loads(trajectory_summary(ReplyTrace(tuple(spans))))[
         ...     "steps"
         ... ]  # doctest: +NORMALIZE_WHITESPACE
         [{'index': 1, 'type': 'tool', 'name': 'query', 'spanName': 'mcp db/query',

@@ -1,5 +1,5 @@
 # Apart from `grading.registry`: one module a family of assertions.
-"""Types that look at the steps that an agent took: which tools, in which order, with what, how many."""
+"""Types that check the steps of an agent: its tools, their order, their arguments, their number."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 
 from trioeval.grading.kind import Finding, Kind, Kinds, are_said, is_said
-from trioeval.grading.kinds.traces import Counted, read_counted, trace_of
+from trioeval.grading.kinds.traces import BoundedCount, read_counted, trace_of
 from trioeval.grading.kinds.trajectories import STEP_TYPES, TrajectoryStep, steps_of
 from trioeval.grading.kinds.workspace_files import matches
 from trioeval.grading.model import Assertion
@@ -21,8 +21,8 @@ _FITS = ("partial", "exact")
 
 
 @attrs.frozen
-class _Wanted:
-    """Steps that are looked for."""
+class _StepSelector:
+    """The steps that are counted."""
 
     pattern: str = _ANY
     types: tuple[str, ...] = ("tool",)
@@ -37,16 +37,16 @@ def _tool_used(subject: Subject, value: Any, assertion: Assertion) -> Finding:
     if not isinstance(value, Mapping):
         wanted = [value] if isinstance(value, str) else value
         there = [pattern for pattern in wanted if any(step.fits(pattern) for step in tools)]
-        # Each of several tools is forbidden, and each is wanted.
+        # Every one of several tools is required, or forbidden under `not-`.
         holds = bool(there) if inverted else len(there) == len(wanted)
         what = "unwanted" if inverted else "wanted"
         return Finding(holds, f"tools used: {_listed(tools)}; {what}: {quote(list(wanted))}")
-    found, counted = _wanted(value), Counted(least=value.get("min", 1), most=value.get("max"))
+    found, counted = _wanted(value), BoundedCount(least=value.get("min", 1), most=value.get("max"))
     count = sum(map(found.has, tools))
     return Finding(
         counted.allows(count),
-        f"{count} calls of tools fit {quote(found.pattern)}, counted was {counted.bounds}; "
-        f"tools used: {_listed(tools)}",
+        f"found {count} tool call{'s' * (count != 1)} matching {quote(found.pattern)}, "
+        f"expected {counted.bounds}; tools used: {_listed(tools)}",
     )
 
 
@@ -82,25 +82,25 @@ def _tool_args(subject: Subject, value: Any, _assertion: Assertion) -> Finding:
         actual = _without_defaults(_without(step.args, ignored), defaults)
         if same_json(actual, expected) if exact else _covers(actual, expected):
             return Finding(
-                holds=True, reason=f"{step} was called with {quote(step.args)}, as described"
+                holds=True, reason=f"{step} was called with {quote(step.args)}, as expected"
             )
     args = quote([step.args for step in calls])
     return Finding(
         holds=False,
-        reason=f"no call that fits {quote(found.pattern)} has the arguments {quote(expected)}; "
-        f"those of its {len(calls)} calls: {args}",
+        reason=f"no call that matches {quote(found.pattern)} has the arguments {quote(expected)}; "
+        f"those of its {len(calls)} call{'s' * (len(calls) != 1)}: {args}",
     )
 
 
 def _step_count(subject: Subject, value: Any, _assertion: Assertion) -> Finding:
     types, pattern = _types(value) or STEP_TYPES, value.get("pattern") or value.get("name") or _ANY
-    wanted = _Wanted(pattern, tuple(types))
-    counted = Counted(least=value.get("min"), most=value.get("max"))
+    wanted = _StepSelector(pattern, tuple(types))
+    counted = BoundedCount(least=value.get("min"), most=value.get("max"))
     count = sum(map(wanted.has, steps_of(trace_of(subject))))
     what = "" if wanted.types == STEP_TYPES else f" of type {' or '.join(wanted.types)}"
     return Finding(
         counted.allows(count),
-        f"{count} steps{what} fit {quote(pattern)}, counted was {counted.bounds}",
+        f"found {count} step{'s' * (count != 1)}{what} matching {quote(pattern)}, expected {counted.bounds}",
     )
 
 
@@ -108,10 +108,10 @@ def _tools(subject: Subject) -> list[TrajectoryStep]:
     return [step for step in steps_of(trace_of(subject)) if step.type == "tool"]
 
 
-def _wanted(value: Any) -> _Wanted:
+def _wanted(value: Any) -> _StepSelector:
     if isinstance(value, str):
-        return _Wanted(value)
-    return _Wanted(value.get("pattern") or value["name"], _types(value) or ("tool",))
+        return _StepSelector(value)
+    return _StepSelector(value.get("pattern") or value["name"], _types(value) or ("tool",))
 
 
 def _types(value: Mapping[str, Any]) -> tuple[str, ...]:
@@ -120,7 +120,7 @@ def _types(value: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _covers(actual: Any, expected: Any) -> bool:
-    """Whether all that is expected is there: keys of objects, and lists element by element."""
+    """Return whether everything expected is there: keys of objects, and lists element by element."""
     match expected:
         case Mapping():
             return isinstance(actual, Mapping) and all(
@@ -137,7 +137,7 @@ def _covers(actual: Any, expected: Any) -> bool:
 
 
 def _without(args: Any, ignored: Iterable[str]) -> Any:
-    """Arguments without those whose names are ignored."""
+    """Return arguments without those with ignored names."""
     if not isinstance(args, Mapping):
         return args
     return {
@@ -173,7 +173,7 @@ def _uses_tools(value: Any) -> bool:
 
 
 def _is_step(value: Any, *others: str) -> bool:
-    """Whether a value says which step of a tool is meant."""
+    """Return whether a value selects steps of a tool."""
     if not isinstance(value, Mapping):
         return is_said(value)
     names = [value[key] for key in ("name", "pattern") if value.get(key) is not None]

@@ -1,8 +1,8 @@
-"""Files of a workspace, which is a folder that an agent fills: found and read within bounds.
+"""Files of a workspace, the folder of an agent, found and read within bounds.
 
-An agent may leave anything there: links to elsewhere, pipes that nobody writes to, files of any size and in
-any number. Links are followed before it is asked whether a file is inside, only what is a file is read, and
-no more of it than a bound. Everything here blocks on files.
+An agent may leave anything there: links to elsewhere, pipes without a writer, files of any size and number.
+Links are resolved before checking whether a file is inside, only regular files are read, and no more of them
+than a bound. Everything here blocks on files.
 """
 
 import errno
@@ -18,11 +18,11 @@ from pathlib import Path, PurePosixPath
 from trioeval.errors import GradingError
 from trioeval.text import quote
 
-# Patterns of names: `*` stands for any text and `?` for any character; the case does not matter.
+# Patterns of names: `*` stands for any text and `?` for any character; case is ignored.
 
 
 def matches(name: str, pattern: str) -> bool:
-    """Whether a whole name fits a pattern. Takes time in the length of the name, whatever the pattern is.
+    """Return whether a whole name matches a pattern. Linear in the length of the name, whatever the pattern.
 
     Example:
         >>> matches("Search_Orders", "search*"), matches("research", "search*")
@@ -39,7 +39,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     if not others:
         return re.compile(head, re.IGNORECASE | re.DOTALL)
     *middle, tail = others
-    # Each piece between two stars where it comes first: if that does not do, no later place will.
+    # Each piece between two stars at its first match: if that does not work, no later one will.
     between = "".join(f"(?>.*?{piece})" for piece in middle)
     return re.compile(f"{head}{between}.*{tail}", re.IGNORECASE | re.DOTALL)
 
@@ -49,28 +49,28 @@ def _piece(piece: str) -> str:
 
 
 LARGEST = 10 * 1024 * 1024
-"""Bytes that a file may have that is read."""
+"""Most bytes of a file that is read."""
 
 LONGEST = 10.0
-"""Seconds that may be looked for what a pattern names."""
+"""Most seconds of a search for a pattern."""
 
 _MAGIC = frozenset("*?[")
 _ANY_DEPTH = "**"
 
 
 class NoFileError(Exception):
-    """There is no file to read at a path, as the agent has left things; the message says what is there."""
+    """There is no readable file at a path; the message says what is there."""
 
 
 def path_fault(named: str) -> str | None:
-    """Why a text is no path of a workspace, for the sentence "it …"; None if it is one.
+    """Return the reason why a text is not a path in a workspace, for the sentence "it …"; None if it is.
 
     Example:
         >>> path_fault("src/calc.py"), path_fault("/etc/passwd"), path_fault("a/../../b")
         (None, 'is absolute', 'leads out of the workspace')
     """
     if not named.strip() or "\0" in named:
-        return "is no path"
+        return "is not a path"
     if named.startswith("/"):
         return "is absolute"
     if ".." in PurePosixPath(named).parts:
@@ -79,16 +79,16 @@ def path_fault(named: str) -> str | None:
 
 
 def is_pattern(named: str) -> bool:
-    """Whether a path has marks that stand for other characters: `*`, `?` or `[…]`."""
+    """Return True for a path with wildcards: `*`, `?` or `[…]`."""
     return not _MAGIC.isdisjoint(named)
 
 
 def place_of(workspace: Path, named: str) -> Path:
-    """Where a file of a workspace really is, absolute and without links; nothing need be there.
+    """Return the real path of a file in a workspace, absolute and without links; it need not exist.
 
     Raises:
-        GradingError: It is no path of a workspace.
-        NoFileError: The agent has made a link there that leads out of the workspace.
+        GradingError: It is not a path in the workspace.
+        NoFileError: A link there leads out of the workspace.
     """
     fault = path_fault(named)
     if fault is not None:
@@ -102,24 +102,24 @@ def _real_place(workspace: Path, named: str) -> Path:
         real = Path(os.path.realpath(workspace / named))
         inside = real.is_relative_to(os.path.realpath(workspace))
     except (OSError, ValueError) as error:
-        msg = f"{quote(named)} is no path: {error}"
+        msg = f"{quote(named)} is not a path: {error}"
         raise GradingError(msg) from None
     if not inside:
-        msg = f"{quote(named)} is a link, or behind one, that leads out of the workspace"
+        msg = f"{quote(named)} is a link, or beneath one, that leads out of the workspace"
         raise NoFileError(msg)
     return real
 
 
 def read_file(workspace: Path, named: str) -> bytes:
-    """What stands in a file of a workspace.
+    """Return the content of a file in a workspace.
 
     Raises:
-        GradingError: It is no path of a workspace.
-        NoFileError: There is no file, it cannot be read, or has more than `LARGEST` bytes.
+        GradingError: It is not a path in the workspace.
+        NoFileError: The file is not found, cannot be read, or has more than `LARGEST` bytes.
     """
     place = place_of(workspace, named)
     try:
-        # A pipe must not wait for somebody who writes, and what became a link since is not followed.
+        # A pipe must not wait for a writer, and a file replaced by a link since then is not followed.
         descriptor = os.open(place, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
         raise NoFileError(_why_not(named, error)) from None
@@ -132,13 +132,13 @@ def read_file(workspace: Path, named: str) -> bytes:
     finally:
         os.close(descriptor)
     if len(data) > LARGEST:
-        msg = f"{quote(named)} has more than {LARGEST:,} bytes, which is the most that is read"
+        msg = f"{quote(named)} has more than {LARGEST:,} bytes, the largest size that is read"
         raise NoFileError(msg)
     return data
 
 
 def check_file(named: str, descriptor: int) -> None:
-    """See that what was opened is a file.
+    """Raise unless an open file is a regular file.
 
     Raises:
         NoFileError: It is a folder, a pipe or a device.
@@ -148,13 +148,13 @@ def check_file(named: str, descriptor: int) -> None:
         msg = f"{quote(named)} is a folder"
         raise NoFileError(msg)
     if not stat.S_ISREG(mode):
-        msg = f"{quote(named)} is no file but a pipe or a device"
+        msg = f"{quote(named)} is not a file but a pipe or a device"
         raise NoFileError(msg)
 
 
 def _why_not(named: str, error: OSError) -> str:
     if error.errno in (errno.ENOENT, errno.ENOTDIR):
-        return f"there is no file {quote(named)}"
+        return f"file {quote(named)} not found"
     return f"{quote(named)} cannot be read: {error.strerror}"
 
 
@@ -165,17 +165,17 @@ def find_file(
     longest: float = LONGEST,
     now: Callable[[], float] = time.monotonic,
 ) -> str | None:
-    """A file of a workspace that a path or a pattern names, relative to it; None if there is none.
+    """Find a file of a workspace by a path or a pattern; return its relative path, or None.
 
     Args:
         workspace: The workspace.
         named: The path or the pattern.
-        longest: Seconds that may be looked for what a pattern names: an agent may leave any number of files.
+        longest: Most seconds of the search: an agent may leave any number of files.
         now: A clock, in seconds.
 
     Raises:
-        GradingError: It is no path of a workspace, or a pattern that cannot be used.
-        NoFileError: All that it names are links out of the workspace, or that takes too long to find out.
+        GradingError: The path is not in the workspace, or the pattern is invalid.
+        NoFileError: All matches are links out of the workspace, or the search takes too long.
     """
     if _is_file(place_of(workspace, named)):
         return named
@@ -185,7 +185,7 @@ def find_file(
 
     def look() -> None:
         if now() > until:
-            msg = f"looking for {quote(named)} took longer than {longest:g} seconds"
+            msg = f"the search for {quote(named)} took longer than {longest:g} seconds"
             raise NoFileError(msg)
 
     outside: NoFileError | None = None
@@ -203,17 +203,15 @@ def find_file(
 
 
 def _parts(pattern: str) -> Sequence[str]:
-    """The parts of a pattern, one for each folder; of `**` in a row one is as good as all.
+    """Split a pattern into parts, one per folder; several `**` in a row count as one.
 
     Raises:
-        GradingError: It cannot be used.
+        GradingError: It is invalid.
     """
     parts: list[str] = []
     for part in PurePosixPath(pattern).parts:
         if _ANY_DEPTH in part and part != _ANY_DEPTH:
-            msg = (
-                f'{quote(pattern)} is a pattern that cannot be used: "**" stands for whole folders'
-            )
+            msg = f'{quote(pattern)} is not a valid pattern: "**" stands for whole folders'
             raise GradingError(msg)
         if part != _ANY_DEPTH or parts[-1:] != [part]:
             parts.append(part)
@@ -221,7 +219,7 @@ def _parts(pattern: str) -> Sequence[str]:
 
 
 def _matches(workspace: Path, parts: Sequence[str], look: Callable[[], None]) -> Iterator[str]:
-    """What a pattern names, each way to get there once; `look` is asked before each step."""
+    """Yield the matches of a pattern, each path to them once; `look` is called before each step."""
     todo = [("", 0)]
     seen = set(todo)
     while todo:
@@ -255,7 +253,7 @@ def _matches(workspace: Path, parts: Sequence[str], look: Callable[[], None]) ->
 
 
 def _inside(folder: Path, look: Callable[[], None]) -> list["os.DirEntry[str]"]:
-    """What is in a folder, by name; nothing where it is none, or nobody may look."""
+    """Return the entries of a folder by name; none for anything else, or without permission."""
     found = []
     try:
         with os.scandir(folder) as entries:

@@ -1,5 +1,5 @@
 # Apart from `grading.registry`: one module a family of assertions.
-"""Types that say whether an output is XML, or has XML in it."""
+"""Types that check whether an output is XML, or contains XML."""
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -16,13 +16,13 @@ from trioeval.text import output_text, quote
 
 # Tags and elements of a text that need not be well-formed XML.
 #
-# Why not a parser: replies hold pieces of XML in prose, with bare ampersands and attributes without quotes,
-# and what is asked of them is only where a tag region is balanced and which elements stand in it.
+# Rejected: a parser, because replies have pieces of XML in prose, with bare ampersands and unquoted
+# attributes, and only balanced regions of tags and the elements in them matter here.
 #
-# The scan is linear for any text. Trouble could only come from quotes, as the end of a tag is looked for
-# across them: from many `<` each as far as the end of the text. But a quote mark moves the three states
-# outside, in '…' and in "…" by a permutation, so two searches that are under way at the same place are
-# never in the same state, and one that is outside ends at the next `<`: no place is passed more than thrice.
+# The scan is linear for any text. Only quotes could prevent that, because the end of a tag is searched for
+# across them: from many `<` each as far as the end of the text. But a quote mark permutes the three states
+# outside, in '…' and in "…", so two searches in progress at the same position are never in the same state,
+# and one that is outside ends at the next `<`: each position is passed at most three times.
 
 
 _START = (
@@ -39,7 +39,7 @@ _ATTRIBUTE = re.compile(r"""([^\s=/"']+)(?:\s*=\s*(?:"[^"]*"|'[^']*'|[^\s"']+))?
 _SECTIONS = (("<!--", "-->"), ("<![CDATA[", "]]>"), ("<?", "?>"))
 _MOST_TAGS = 200_000
 _MOST_KEPT = 100_000
-"""Elements that somebody asks for."""
+"""Most elements that are kept."""
 
 
 @attrs.frozen
@@ -50,13 +50,13 @@ class Tag:
     name: str
     start: int
     end: int
-    """Behind it."""
+    """The position after it."""
     rest: str
-    """What stands behind the name."""
+    """The text after the name."""
 
 
 def tags_in(text: str, start: int, end: int) -> Iterator[Tag]:
-    """The tags in a stretch of a text, none from comments, CDATA sections or declarations.
+    """Yield the tags in a part of a text, without those in comments, CDATA sections or declarations.
 
     Raises:
         GradingError: There are too many.
@@ -96,34 +96,34 @@ def _behind_section(text: str, start: int, end: int) -> int:
 
 @attrs.define(eq=False)
 class Element:
-    """An element, with as much of what is in it as somebody asks for."""
+    """An element, with the requested part of its content."""
 
     children: "dict[str, list[Element]]" = attrs.field(factory=dict)
     attributes: frozenset[str] = frozenset()
     has_text: bool = False
     has_elements: bool = False
-    """Whether there are any in it, children or others."""
+    """True if there are elements in it, children or deeper."""
 
 
 def element_tree(text: str, start: int, end: int, names: Collection[str]) -> Element:
-    """What stands in a stretch of a text, under an element without a name.
+    """Return the elements in a part of a text, under an element without a name.
 
     A closing tag ends the innermost element, whatever its name.
 
     Args:
-        text: Holds the tags.
-        start: Where the stretch begins.
-        end: Behind it.
-        names: Elements of other names, and what is in them, are left out.
+        text: The text with the tags.
+        start: Where the part starts.
+        end: The position after it.
+        names: Elements with other names, and their content, are left out.
 
     Raises:
-        GradingError: There are too many.
+        GradingError: There are too many elements.
     """
     root = Element()
     kept = [root]
-    """Open elements that somebody asks for, from the outermost."""
+    """Open elements that are kept, from the outermost."""
     lost = 0
-    """Open elements within the innermost of them that nobody asks for."""
+    """Open elements within the innermost of them that are not kept."""
     count = 0
     behind = start
     for tag in tags_in(text, start, end):
@@ -157,10 +157,10 @@ def _attributes(tag: Tag) -> frozenset[str]:
 
 
 def has_path(root: Element, path: Sequence[str]) -> bool:
-    """Whether names lead from the root to something.
+    """Return whether names lead from the root to an element, an attribute or a text.
 
-    Where a name stands several times, its number in their order must follow, from 0. `@_name` is an
-    attribute, `#text` the text beside elements or attributes.
+    If a name occurs several times, its index must follow, from 0. `@_name` is an attribute, `#text` the text
+    beside elements or attributes.
     """
     current: Element | list[Element] = root
     for step, name in enumerate(path):
@@ -185,15 +185,15 @@ def _has_part(element: Element, name: str) -> bool:
 
 
 @attrs.frozen
-class Region:
-    """A stretch of a text in which tags are balanced, or one that is made of such."""
+class XmlRegion:
+    """A part of a text with balanced tags, or several adjacent ones."""
 
     start: int
     end: int
 
 
-def balanced_regions(text: str) -> Iterator[Region]:
-    """The largest stretches whose tags are balanced; neighbours are taken together, with what is between.
+def balanced_regions(text: str) -> Iterator[XmlRegion]:
+    """Yield the largest parts with balanced tags; neighbours are combined, with the text in between.
 
     Example:
         >>> text = "so <a>1</a> and <b/> but <c>"
@@ -201,9 +201,9 @@ def balanced_regions(text: str) -> Iterator[Region]:
         ['<a>1</a> and <b/>']
     """
     balanced: list[tuple[int, int, int]] = []
-    """Elements in no other, with the place of the tag around them that nothing closes, or -1."""
+    """Outermost balanced elements, with the position of the unclosed tag around them, or -1."""
     waiting: list[tuple[Tag, int]] = []
-    """Open tags, each with how many elements were balanced before it."""
+    """Open tags, each with the number of elements balanced before it."""
     for tag in tags_in(text, 0, len(text)):
         around = waiting[-1][0].start if waiting else -1
         if tag.kind == "opening":
@@ -217,10 +217,10 @@ def balanced_regions(text: str) -> Iterator[Region]:
             balanced.append((around, opening.start, tag.end))
         else:
             waiting.clear()
-    groups: dict[int, Region] = {}
+    groups: dict[int, XmlRegion] = {}
     for around, start, end in balanced:
         first = groups.get(around)
-        groups[around] = Region(start if first is None else first.start, end)
+        groups[around] = XmlRegion(start if first is None else first.start, end)
     behind = 0
     for region in sorted(groups.values(), key=lambda region: (region.start, -region.end)):
         if region.start >= behind:
@@ -236,7 +236,7 @@ def _is_xml(subject: Subject, value: Any, _assertion: Assertion) -> Finding:
     fault = xml_fault(subject.text)
     if fault is not None:
         return Finding(holds=False, reason=f"the output is not XML: {fault}")
-    missing = _missing(subject.text, Region(0, len(subject.text)), _required(value))
+    missing = _missing(subject.text, XmlRegion(0, len(subject.text)), _required(value))
     if missing:
         return Finding(holds=False, reason=f"the output is XML without {quote(missing)}")
     return Finding(holds=True, reason="the output is XML" + _with(value))
@@ -244,7 +244,7 @@ def _is_xml(subject: Subject, value: Any, _assertion: Assertion) -> Finding:
 
 def _contains_xml(subject: Subject, value: Any, _assertion: Assertion) -> Finding:
     required = _required(value)
-    reason = "the output has no balanced tags"
+    reason = "the output does not contain balanced tags"
     for region in balanced_regions(subject.text):
         missing = _missing(subject.text, region, required)
         if not missing:
@@ -270,7 +270,7 @@ def _required(value: Any) -> list[str]:
             return []
 
 
-def _missing(text: str, region: Region, required: Sequence[str]) -> list[str]:
+def _missing(text: str, region: XmlRegion, required: Sequence[str]) -> list[str]:
     if not required:
         return []
     paths = [path.split(".") for path in required]
@@ -280,14 +280,14 @@ def _missing(text: str, region: Region, required: Sequence[str]) -> list[str]:
 
 
 class _NotAllowed(Exception):  # noqa: N818 - it never leaves this module
-    """A part of XML that is refused."""
+    """A part of XML that is rejected."""
 
 
 def xml_fault(text: str) -> str | None:
-    """What keeps a text from being one XML document; None if nothing does.
+    """Return the reason why a text is not one XML document; None if it is.
 
-    Namespaces are checked. Nothing outside of the text is read, and declarations of a document type
-    inside of it, which could define entities that blow up, are refused.
+    Namespaces are checked. Nothing outside of the text is read, and document type declarations inside of it,
+    which could define exponentially growing entities, are rejected.
 
     Example:
         >>> xml_fault("<a><b/></a>") is None, xml_fault("<a>")
@@ -296,15 +296,15 @@ def xml_fault(text: str) -> str | None:
     parser = expat.ParserCreate("utf-8", namespace_separator=" ")
     parser.StartDoctypeDeclHandler = _doctype
     try:
-        # Only the declaration can tell 1.1, which differs in rare characters alone.
+        # Only the declaration distinguishes 1.1, which differs only in rare characters.
         document = memoryview(_as_first_version(text).encode())
-        for start in range(0, len(document), _PIECE):  # so that other threads go on
+        for start in range(0, len(document), _PIECE):  # so that other threads can run
             parser.Parse(document[start : start + _PIECE])
         parser.Parse(b"", True)  # noqa: FBT003 - takes no keywords
     except expat.ExpatError as error:
         return f"line {error.lineno}, column {error.offset + 1}: {expat.ErrorString(error.code)}"
     except UnicodeEncodeError:
-        return "it has half of a character"
+        return "it has half a character"
     except _NotAllowed as refused:
         return str(refused)
     return None
@@ -321,10 +321,10 @@ def _as_first_version(text: str) -> str:
 
 def _doctype(_name: str, system: str | None, _public: str | None, internal: int) -> None:
     if internal:
-        msg = "it declares a document type by itself"
+        msg = "it contains a document type declaration"
         raise _NotAllowed(msg)
     if system is not None and "#" in system:
-        msg = "its document type is at a part of a document"
+        msg = "its document type has a subset or an external id"
         raise _NotAllowed(msg)
 
 

@@ -1,7 +1,7 @@
-"""A fake provider: an OpenAI-compatible server with honest limits and faults on demand.
+"""A fake provider: an OpenAI-compatible server with exact limits and configurable faults.
 
-For trying out suites, lanes and adapters against a real socket. `serve_fake` runs it,
-`FakeSettings` say how it behaves.
+For testing suites, lanes and adapters against a real socket. `serve_fake` runs it, `FakeSettings` configure
+it.
 """
 
 from trioeval.providers.fake.server import FakeAddress as FakeAddress

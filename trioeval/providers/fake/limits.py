@@ -1,4 +1,4 @@
-"""The rate limits of the fake provider: whether a request fits, and what its headers say."""
+"""The rate limits of the fake provider: admission of requests, and rate limit headers."""
 
 import math
 from collections import deque
@@ -8,46 +8,45 @@ import attrs
 
 from trioeval.providers.fake.settings import FakeSettings, Hints
 
-# Limits of the fake provider, kept exactly: a rolling window, or a bucket that fills up again.
+# Exact limits of the fake provider: a rolling window, or a bucket that refills.
 #
-# Not the arithmetic of `trioeval.rates`: this one judges whether that arithmetic keeps to a limit, so
-# it shares nothing with it. A window is half-open: what was taken at t counts until just before t +
-# length.
+# The arithmetic is independent of `trioeval.rates`, because it tests whether that keeps to a limit. A window
+# is half-open: an amount taken at t counts until just before t + length.
 
 
 ROUNDING = 1e-9
-"""Units by which a bucket may be off for the rounding of instants: a wait that was told is enough."""
+"""Tolerance of a bucket in units, for rounded instants: waiting the reported time always suffices."""
 
 
 @attrs.define(eq=False)
-class Bucket:
-    """At most `burst` at once, and `limit` in `length` seconds thereafter; full at first."""
+class TokenBucket:
+    """At most `burst` at once, and `limit` in `length` seconds thereafter; full at the start."""
 
     limit: int
     length: float
     burst: int
     _owed: float = attrs.field(init=False, default=0.0)
-    """What was taken and has not come back."""
+    """Units taken and not yet refilled."""
     _at: float = attrs.field(init=False, default=0.0)
 
     def wait(self, now: float, amount: int) -> float:
-        """Seconds until `amount` (≤ burst) fits if nothing else is taken; 0 if it fits now."""
+        """Return the seconds until `amount` (≤ burst) fits if nothing else is taken; 0 if it fits now."""
         self._refill(now)
         excess = self._owed + amount - self.burst
         return excess * self.length / self.limit if excess > ROUNDING else 0.0
 
     def take(self, now: float, amount: int) -> None:
-        """Count an amount that `wait` has let in."""
+        """Count an amount for which `wait` returned 0."""
         self._refill(now)
         self._owed += amount
 
     def remaining(self, now: float) -> int:
-        """What is still free, in whole units."""
+        """Return the available units, rounded down."""
         self._refill(now)
         return max(0, math.floor(self.burst - self._owed + ROUNDING))
 
     def until_empty(self, now: float) -> float:
-        """Seconds until the bucket is full again."""
+        """Return the seconds until the bucket is full again."""
         self._refill(now)
         return self._owed * self.length / self.limit
 
@@ -66,9 +65,9 @@ class RollingWindow:
     _used: int = attrs.field(init=False, default=0)
 
     def wait(self, now: float, amount: int) -> float:
-        """Seconds until `amount` fits if nothing else is taken; 0 if it fits now.
+        """Return the seconds until `amount` fits if nothing else is taken; 0 if it fits now.
 
-        An amount above the limit never fits; it is told to wait until the window is empty.
+        An amount above the limit never fits; its wait ends when the window is empty.
         """
         self._forget(now)
         excess = self._used + amount - self.limit
@@ -81,17 +80,17 @@ class RollingWindow:
         return self.until_empty(now) or self.length
 
     def take(self, now: float, amount: int) -> None:
-        """Count an amount that `wait` has let in."""
+        """Count an amount for which `wait` returned 0."""
         self._taken.append((now, amount))
         self._used += amount
 
     def remaining(self, now: float) -> int:
-        """What is still free."""
+        """Return the available units."""
         self._forget(now)
         return max(0, self.limit - self._used)
 
     def until_empty(self, now: float) -> float:
-        """Seconds until all of the limit is free again."""
+        """Return the seconds until all of the limit is available again."""
         self._forget(now)
         return self._taken[-1][0] + self.length - now if self._taken else 0.0
 
@@ -100,56 +99,56 @@ class RollingWindow:
             self._used -= self._taken.popleft()[1]
 
 
-Limit: TypeAlias = Bucket | RollingWindow
-"""How much may be taken, and when. Time never goes back."""
+Limit: TypeAlias = TokenBucket | RollingWindow
+"""A limit on one dimension. Time must not go backwards."""
 
 Headers = tuple[tuple[str, str], ...]
 
 
 @attrs.frozen
-class Excess:
-    """A limit that a request would break."""
+class ExceededLimit:
+    """A limit that a request would exceed."""
 
     dimension: str
-    """`requests` or `tokens`, as the error's type says it."""
+    """`requests` or `tokens`, as in the error's type."""
     limit: int
     wait: float
-    """Seconds until it would fit."""
+    """Seconds until the request would fit."""
 
 
 @attrs.frozen
 class Limits:
-    """Requests and tokens in any window. Refused requests use nothing of either."""
+    """Limits on requests and tokens. Refused requests count towards neither."""
 
     _limits: dict[str, Limit]
-    """By dimension; a dimension without a limit is absent."""
+    """Limits by dimension; an unlimited dimension is absent."""
     _hints: Hints
 
     @classmethod
     def of(cls, settings: FakeSettings) -> "Limits":
-        """Limits that nothing has been taken from."""
+        """Return unused limits."""
         limits: dict[str, Limit] = {}
         if settings.rpm is not None and settings.burst is not None:
-            limits["requests"] = Bucket(settings.rpm, settings.window_s, settings.burst)
+            limits["requests"] = TokenBucket(settings.rpm, settings.window_s, settings.burst)
         elif settings.rpm is not None:
             limits["requests"] = RollingWindow(settings.rpm, settings.window_s)
         if settings.tpm is not None:
             limits["tokens"] = RollingWindow(settings.tpm, settings.window_s)
         return cls(limits, settings.hints)
 
-    def take(self, now: float, tokens: int) -> Excess | None:
-        """Take one request and its tokens; or nothing, and say which limit is in the way."""
+    def take(self, now: float, tokens: int) -> ExceededLimit | None:
+        """Take one request and its tokens; or take nothing, and return the exceeded limit."""
         amounts = {"requests": 1, "tokens": tokens}
         for dimension, limit in self._limits.items():
             wait = limit.wait(now, amounts[dimension])
             if wait > 0:
-                return Excess(dimension, limit.limit, wait)
+                return ExceededLimit(dimension, limit.limit, wait)
         for dimension, limit in self._limits.items():
             limit.take(now, amounts[dimension])
         return None
 
     def headers(self, now: float) -> Headers:
-        """What a reply tells of the limits."""
+        """Return the rate limit headers of a reply."""
         if self._hints not in ("all", "limits"):
             return ()
         return tuple(
@@ -164,7 +163,7 @@ class Limits:
 
 
 def retry_headers(wait: float, hints: Hints = "all") -> Headers:
-    """A wait, rounded up, in the spellings that the server knows."""
+    """Return the headers for a wait, rounded up, in all spellings that the server supports."""
     seconds = ("retry-after", str(math.ceil(wait)))
     match hints:
         case "all":
@@ -178,7 +177,7 @@ def retry_headers(wait: float, hints: Hints = "all") -> Headers:
 
 
 def format_duration(seconds: float) -> str:
-    """A duration as rate limit headers write it: `12ms`, `1.5s`, `6m0s`; rounded up to 1 ms."""
+    """Return a duration as in rate limit headers: `12ms`, `1.5s`, `6m0s`; rounded up to 1 ms."""
     milliseconds = math.ceil(seconds * 1000)
     if milliseconds < 1000:  # noqa: PLR2004 - of a second
         return f"{milliseconds}ms"

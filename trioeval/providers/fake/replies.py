@@ -1,5 +1,5 @@
 # Apart from `providers.fake.server`: together they exceed 600 lines.
-"""Where the fake provider's replies come from: looking one up takes nothing, advancing does."""
+"""The replies of the fake provider, and its decisions; looking up a reply does not consume it."""
 
 import json
 from collections import Counter
@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias, assert_never
 import attrs
 
 from trioeval.errors import ProviderErrorKind
-from trioeval.providers.fake.limits import Excess, Headers, Limits, retry_headers
+from trioeval.providers.fake.limits import ExceededLimit, Headers, Limits, retry_headers
 from trioeval.providers.fake.settings import (
     EchoReplies,
     FakeSettings,
@@ -20,35 +20,35 @@ from trioeval.providers.fake.settings import (
     Replies,
     ScriptedReplies,
 )
-from trioeval.providers.local.recordings import RecordedError, Recording, Tape, Wanted
+from trioeval.providers.local.recordings import RecordedError, Recording, RecordingRequest, Tape
 from trioeval.usage import Usage
 
-# What the fake provider has seen: the numbers behind `/stats`.
+# Statistics of the fake provider, shown at `/stats`.
 
 
 KEPT_STARTS = 100_000
-"""How many instants of requests are kept; later requests are only counted."""
+"""Maximum number of stored request times; later requests are only counted."""
 
 Ending: TypeAlias = Literal["sent", "cut", "abandoned"]
-"""A reply went out whole, was cut by the fake, or found its client gone."""
+"""A reply was sent completely, cut by the fake, or abandoned by its client."""
 
 
 @attrs.define(eq=False)
-class Tally:
+class FakeStatistics:
     """Counts since the start or the last reset.
 
     Every request ends in exactly one way: `requests` is the sum of `by_status`, `disconnects`,
-    `abandoned` and what is not answered yet.
+    `abandoned` and the unfinished requests.
     """
 
     opened_at: float
-    """The instant that all times count from."""
+    """The reference of all times."""
     requests: int = 0
     in_flight: int = 0
-    """Requests that were let in and are not over yet; refused ones never are."""
+    """Admitted requests that are not finished; refused requests are not counted."""
     busy: int = 0
-    """Those of them whose reply is not ready yet. A client may have a reply, and ask again, before the server
-    comes to see that it is over."""
+    """Those of them whose reply is not ready yet. A client may receive a reply, and send the next request,
+    before the server notices that the first is finished."""
     max_in_flight: int = 0
     disconnects: int = 0
     abandoned: int = 0
@@ -57,28 +57,28 @@ class Tally:
     _started_at: list[float] = attrs.field(factory=list)
 
     def arrive(self, now: float) -> None:
-        """A request is there."""
+        """Count a request that has arrived."""
         self.requests += 1
         if len(self._started_at) < KEPT_STARTS:
             self._started_at.append(now - self.opened_at)
 
     def let_in(self) -> None:
-        """The request is being worked on."""
+        """Count a request as in flight and busy."""
         self.in_flight += 1
         self.busy += 1
         self.max_in_flight = max(self.max_in_flight, self.in_flight)
 
     def reply(self) -> None:
-        """A request that was let in keeps the provider busy no more; once for each."""
+        """Count an admitted request as no longer busy; once for each."""
         self.busy -= 1
 
     def leave(self, now: float, *, status: int, ending: Ending, let_in: bool) -> None:
-        """The request is over.
+        """Count a request as finished.
 
         Args:
-            now: When.
-            status: That was decided for it.
-            ending: How it went; a status counts only if it was sent.
+            now: The current time.
+            status: The status that was decided for it.
+            ending: How it ended; a status counts only if it was sent.
             let_in: Whether it was in flight.
         """
         if let_in:
@@ -95,7 +95,7 @@ class Tally:
                 assert_never(ending)
 
     def to_json(self) -> dict[str, Any]:
-        """A snapshot; times are seconds since the start or the last reset."""
+        """Return a snapshot; times are seconds since the start or the last reset."""
         return {
             "requests": self.requests,
             "ok": self._statuses[200],
@@ -110,30 +110,30 @@ class Tally:
         }
 
 
-# The bodies of the fake provider: what is asked of it, and what it answers. Pure.
+# The bodies of requests and replies. Pure.
 
 
 CHARACTERS_PER_TOKEN = 4
 
 
 @attrs.frozen
-class Ask:
-    """What the fake needs to know of a request."""
+class ChatRequest:
+    """The relevant parts of a request."""
 
     model: str
     prompt: str
     """The text of the last user message."""
     tokens: int
-    """Of all messages."""
+    """Tokens of all messages."""
     streams: bool = False
-    """Whether the reply is to come as a stream."""
+    """True if the reply is requested as a stream."""
     with_usage: bool = False
-    """Whether the stream is to end with the usage."""
+    """True if the stream must end with the usage."""
 
 
 @attrs.frozen(kw_only=True)
-class Draft:
-    """A completion whose cost is known and whose body is not written yet."""
+class Completion:
+    """A completion with known token counts whose body is not written yet."""
 
     text: str
     prompt_tokens: int
@@ -144,12 +144,12 @@ class Draft:
 
     @property
     def tokens(self) -> int:
-        """What it costs."""
+        """Total tokens of prompt and completion."""
         return self.prompt_tokens + self.completion_tokens
 
 
-def read_ask(body: bytes) -> Ask | str:
-    """The request in a body, or what is wrong with it."""
+def read_chat_request(body: bytes) -> ChatRequest | str:
+    """Return the request in a body, or the fault of the body."""
     try:
         data = json.loads(body)
     except (ValueError, RecursionError):
@@ -160,13 +160,13 @@ def read_ask(body: bytes) -> Ask | str:
     if not isinstance(model, str) or not model:
         return "model must be text"
     if not isinstance(messages, list) or not messages:
-        return "messages must be a list that is not empty"
+        return "messages must be a non-empty list"
     if not all(isinstance(item, dict) and isinstance(item.get("role"), str) for item in messages):
         return "messages must be objects with a role"
     texts = [_text(item.get("content")) for item in messages]
     asked = [text for text, item in zip(texts, messages, strict=True) if item["role"] == "user"]
     options = data.get("stream_options")
-    return Ask(
+    return ChatRequest(
         model,
         asked[-1] if asked else texts[-1],
         sum(map(count_tokens, texts)),
@@ -176,24 +176,24 @@ def read_ask(body: bytes) -> Ask | str:
 
 
 def count_tokens(text: str) -> int:
-    """Characters by four, rounded up."""
+    """Return a quarter of the number of characters, rounded up."""
     return -(-len(text) // CHARACTERS_PER_TOKEN)
 
 
 def draft(
-    ask: Ask, content: Any, usage: Usage | None = None, finish_reason: str | None = None
-) -> Draft:
-    """A completion, with its tokens.
+    ask: ChatRequest, content: Any, usage: Usage | None = None, finish_reason: str | None = None
+) -> Completion:
+    """Return a completion with its token counts.
 
     Args:
-        ask: What is answered.
+        ask: The request.
         content: Text; any other JSON value is sent as its JSON text.
-        usage: Counts that are known; the others are estimated from the characters.
-        finish_reason: `stop` if None.
+        usage: Known counts; the others are estimated from the characters.
+        finish_reason: None means `stop`.
     """
     text = content if isinstance(content, str) else json.dumps(content)
     known = Usage() if usage is None else usage
-    return Draft(
+    return Completion(
         text=text,
         prompt_tokens=ask.tokens if known.prompt is None else known.prompt,
         completion_tokens=count_tokens(text) if known.completion is None else known.completion,
@@ -203,13 +203,13 @@ def draft(
     )
 
 
-def completion_body(ask: Ask, draft: Draft, *, number: int, now: float) -> bytes:
-    """A chat completion like a real one.
+def completion_body(ask: ChatRequest, draft: Completion, *, number: int, now: float) -> bytes:
+    """Return the body of a chat completion.
 
     Args:
-        ask: What is answered.
-        draft: With what.
-        number: Of the request, for the id.
+        ask: The request.
+        draft: The completion.
+        number: Number of the request, for the id.
         now: Seconds, for `created`.
     """
     message = {"role": "assistant", "content": draft.text, "refusal": None}
@@ -223,13 +223,15 @@ def completion_body(ask: Ask, draft: Draft, *, number: int, now: float) -> bytes
     return to_json({**head, "choices": [choice], "usage": _usage(draft)})
 
 
-def completion_events(ask: Ask, draft: Draft, *, number: int, now: float) -> tuple[bytes, ...]:
-    """The same as a stream: one event for each token of the text, and those that end it.
+def completion_events(
+    ask: ChatRequest, draft: Completion, *, number: int, now: float
+) -> tuple[bytes, ...]:
+    """Return the completion as a stream: one event for each token of the text, and the final ones.
 
     Args:
-        ask: What is answered.
-        draft: With what.
-        number: Of the request, for the id.
+        ask: The request.
+        draft: The completion.
+        number: Number of the request, for the id.
         now: Seconds, for `created`.
     """
     head = _head("chat.completion.chunk", ask, number=number, now=now)
@@ -250,16 +252,16 @@ def completion_events(ask: Ask, draft: Draft, *, number: int, now: float) -> tup
 
 
 def error_body(message: str, kind: str, code: str | None = None) -> bytes:
-    """An error as the chat completions endpoint words it."""
+    """Return an error in the form of the chat completions endpoint."""
     return to_json({"error": {"message": message, "type": kind, "param": None, "code": code}})
 
 
 def to_json(value: Any) -> bytes:
-    """JSON without spaces."""
+    """Return JSON without spaces."""
     return json.dumps(value, separators=(",", ":")).encode()
 
 
-def _head(kind: str, ask: Ask, *, number: int, now: float) -> dict[str, Any]:
+def _head(kind: str, ask: ChatRequest, *, number: int, now: float) -> dict[str, Any]:
     return {
         "id": f"chatcmpl-fake{number:08d}",
         "object": kind,
@@ -268,7 +270,7 @@ def _head(kind: str, ask: Ask, *, number: int, now: float) -> dict[str, Any]:
     }
 
 
-def _usage(draft: Draft) -> dict[str, Any]:
+def _usage(draft: Completion) -> dict[str, Any]:
     return {
         "prompt_tokens": draft.prompt_tokens,
         "completion_tokens": draft.completion_tokens,
@@ -297,7 +299,7 @@ STATUS_BY_KIND: Mapping[ProviderErrorKind, int] = {
     "overloaded": 529,
     "quota_exhausted": 402,
 }
-"""How a recorded error is answered. `connection` and `tls` are a cut; all others are 500."""
+"""Statuses of recorded errors. `connection` and `tls` cut the connection; all others are 500."""
 
 GARBAGE = {
     "invalid_utf8": b'{"choices":[{"message":{"role":"assistant","content":"\xff\xfe"}}]}',
@@ -306,20 +308,20 @@ GARBAGE = {
 
 
 @attrs.frozen(kw_only=True)
-class Planned:
-    """What a request gets if it is let in."""
+class PlannedReply:
+    """The reply for a request if it is admitted."""
 
-    content: Draft | bytes
-    """A completion, or a body as it is."""
+    content: Completion | bytes
+    """A completion, or a raw body."""
     status: int = 200
     latency: float | None = None
-    """Seconds; None takes the provider's own."""
+    """Seconds; None uses the provider's own latency."""
     is_cut: bool = False
 
 
 @attrs.define(eq=False)
-class Source:
-    """The replies, and how far they were used up."""
+class ConfiguredReplies:
+    """The configured replies, and the position in them."""
 
     _replies: Replies
     _tape: Tape = attrs.field(init=False)
@@ -329,39 +331,39 @@ class Source:
     def _new_tape(self) -> Tape:
         return Tape(self._replies.recordings if isinstance(self._replies, RecordedReplies) else ())
 
-    def find(self, ask: Ask) -> Planned:
-        """What the request would get now. Looking again gives the same."""
+    def find(self, ask: ChatRequest) -> PlannedReply:
+        """Return the current reply for the request, without consuming it."""
         match self._replies:
             case EchoReplies():
-                return Planned(content=draft(ask, ask.prompt))
+                return PlannedReply(content=draft(ask, ask.prompt))
             case ScriptedReplies(texts):
-                return Planned(content=draft(ask, texts[min(self._used, len(texts) - 1)]))
+                return PlannedReply(content=draft(ask, texts[min(self._used, len(texts) - 1)]))
             case FillerReplies(reply_bytes):
-                return Planned(content=draft(ask, "x" * reply_bytes))
+                return PlannedReply(content=draft(ask, "x" * reply_bytes))
             case GarbageReplies(kind):
-                return Planned(content=GARBAGE[kind])
+                return PlannedReply(content=GARBAGE[kind])
             case RecordedReplies():
-                return _planned(ask, self._tape.find(Wanted(ask.prompt, ask.model)))
+                return _planned(ask, self._tape.find(RecordingRequest(ask.prompt, ask.model)))
             case _:
                 assert_never(self._replies)
 
-    def advance(self, ask: Ask) -> None:
-        """The request got what `find` gave."""
+    def advance(self, ask: ChatRequest) -> None:
+        """Consume the reply that `find` returned."""
         self._used += 1
-        self._tape.advance(Wanted(ask.prompt, ask.model))
+        self._tape.advance(RecordingRequest(ask.prompt, ask.model))
 
 
-def _planned(ask: Ask, take: Recording | None) -> Planned:
+def _planned(ask: ChatRequest, take: Recording | None) -> PlannedReply:
     if take is None or "output" in take.left_out:
         text = "This message was not recorded."
-        return Planned(
+        return PlannedReply(
             status=404, content=error_body(text, "invalid_request_error", "recording_not_found")
         )
     latency = None if take.latency_ms is None else take.latency_ms / 1000
     if take.error is None:
         content = draft(ask, take.output, take.usage, take.finish_reason)
-        return Planned(content=content, latency=latency)
-    return Planned(
+        return PlannedReply(content=content, latency=latency)
+    return PlannedReply(
         status=STATUS_BY_KIND.get(take.error.kind, 500),
         content=_recorded_error(take.error),
         latency=latency,
@@ -374,98 +376,108 @@ def _recorded_error(error: RecordedError) -> bytes:
     return error_body(error.message, error.kind, code)
 
 
-# What the fake provider answers: all decisions, no input or output.
+# The decisions of the fake provider, without input and output.
 #
-# The server asks `begin` when a request has arrived, tells `reply` when the last of its reply is about to be
-# sent, and `end` how that went. Time is an
-# argument; chance comes from the generator that is passed in.
+# The server calls `begin` when a request has arrived, `reply` when the end of its reply is about to be sent,
+# and `end` when it is finished. Time is an argument; random numbers come from the generator that is passed
+# in.
 
 
 SERVER_ERROR = error_body("The server had an error while answering.", "server_error")
 
 
 @attrs.frozen(kw_only=True)
-class Answer:
-    """One reply, decided."""
+class FakeReply:
+    """A decided reply."""
 
     status: int
     body: bytes = attrs.field(repr=lambda body: f"<{len(body)} bytes>")
     events: tuple[bytes, ...] = attrs.field(default=(), repr=False)
-    """The reply as a stream, in place of the body; none if it comes as a whole."""
+    """The reply as a stream, instead of the body; empty if it is not streamed."""
     headers: Headers = ()
     delay: float = 0.0
     """Seconds until it is sent."""
     is_cut: bool = False
-    """Whether the connection is closed after half of the body."""
+    """True if the connection is closed after half of the body."""
     is_let_in: bool = False
-    """Whether the request keeps the provider busy; a refused one does not."""
+    """True if the request was admitted; a refused one does not keep the provider busy."""
 
 
 @attrs.define(eq=False)
 class FakeModel:
-    """One fake provider and all that it remembers."""
+    """One fake provider and its state."""
 
     settings: FakeSettings
-    tally: Tally
+    statistics: FakeStatistics
     _rng: Random
     _throttling: Random
-    """Apart from the other, which a refused request leaves where it is."""
+    """A separate generator, so that refused requests do not advance the other one."""
     _limits: Limits
-    _source: Source
+    _source: ConfiguredReplies
 
     @classmethod
     def of(cls, settings: FakeSettings, rng: Random, now: float) -> "FakeModel":
-        """A provider that has seen nothing yet."""
+        """Return a provider without any requests."""
         throttling = Random(f"throttling {settings.seed}")  # noqa: S311 - nothing to keep secret
         return cls(
-            settings, Tally(now), rng, throttling, Limits.of(settings), Source(settings.replies)
+            settings,
+            FakeStatistics(now),
+            rng,
+            throttling,
+            Limits.of(settings),
+            ConfiguredReplies(settings.replies),
         )
 
     def reset(self, now: float) -> None:
-        """Forget what was seen, taken and replied; what is in flight stays in flight."""
-        now_in = self.tally.in_flight
-        self.tally = Tally(now, in_flight=now_in, max_in_flight=now_in, busy=self.tally.busy)
-        self._limits, self._source = Limits.of(self.settings), Source(self.settings.replies)
+        """Reset statistics, limits and replies; requests in flight stay in flight."""
+        now_in = self.statistics.in_flight
+        self.statistics = FakeStatistics(
+            now, in_flight=now_in, max_in_flight=now_in, busy=self.statistics.busy
+        )
+        self._limits, self._source = (
+            Limits.of(self.settings),
+            ConfiguredReplies(self.settings.replies),
+        )
 
-    def begin(self, now: float, body: bytes) -> Answer:
+    def begin(self, now: float, body: bytes) -> FakeReply:
         """Decide on a request that has arrived with this body."""
-        self.tally.arrive(now)
-        ask = read_ask(body)
+        self.statistics.arrive(now)
+        ask = read_chat_request(body)
         if isinstance(ask, str):
-            return Answer(status=400, body=error_body(ask, "invalid_request_error"))
+            return FakeReply(status=400, body=error_body(ask, "invalid_request_error"))
         answer = self._refuse(now, ask) or self._answer(now, ask)
         if answer.is_let_in:
-            self.tally.let_in()
+            self.statistics.let_in()
         return answer
 
-    def reply(self, answer: Answer) -> None:
-        """The last part of the reply is about to be sent; may be told, once for every `begin`."""
+    def reply(self, answer: FakeReply) -> None:
+        """Report that the end of the reply is about to be sent; optional, at most once for every `begin`."""
         if answer.is_let_in:
-            self.tally.reply()
+            self.statistics.reply()
 
-    def end(self, now: float, answer: Answer, ending: Ending, *, replied: bool = False) -> None:
-        """The reply is over; to be called exactly once for every `begin`.
+    def end(self, now: float, answer: FakeReply, ending: Ending, *, replied: bool = False) -> None:
+        """Report that the reply is finished; must be called exactly once for every `begin`.
 
         Args:
-            now: When.
-            answer: What was decided.
-            ending: How it went.
-            replied: Whether `reply` was told.
+            now: The current time.
+            answer: The decided reply.
+            ending: How it ended.
+            replied: Whether `reply` was called.
         """
         if not replied:
             self.reply(answer)
-        self.tally.leave(now, status=answer.status, ending=ending, let_in=answer.is_let_in)
+        self.statistics.leave(now, status=answer.status, ending=ending, let_in=answer.is_let_in)
 
-    def _refuse(self, now: float, ask: Ask) -> Answer | None:
-        """The refusal if a limit is in the way; None if the request has taken its part of all."""
+    def _refuse(self, now: float, ask: ChatRequest) -> FakeReply | None:
+        """Return a refusal if a limit is exceeded; None if the request was admitted by all limits."""
         if self._throttling.random() < self.settings.throttle_rate:
             return _refusal("Too many requests.", "requests", ())
         limit = self.settings.max_in_flight
-        if limit is not None and self.tally.busy >= limit:
+        if limit is not None and self.statistics.busy >= limit:
             text = f"Too many requests at once: the limit is {limit}."
             return _refusal(text, "requests", self._limits.headers(now))
         content = self._source.find(ask).content
-        tokens = content.tokens if isinstance(content, Draft) else ask.tokens
+        tokens = content.tokens if isinstance(content, Completion) else ask.tokens
         excess = self._limits.take(now, tokens)
         if excess is None:
             return None
@@ -476,27 +488,27 @@ class FakeModel:
             text += f" Please try again in {excess.wait:.3f}s."
         return _refusal(text, excess.dimension, headers)
 
-    def _answer(self, now: float, ask: Ask) -> Answer:
-        # Drawn for every request alike, so that one setting does not shift the draws of another.
+    def _answer(self, now: float, ask: ChatRequest) -> FakeReply:
+        # Drawn for every request, so that one setting does not shift the random numbers of another.
         swing, failure, cut = self._rng.random(), self._rng.random(), self._rng.random()
         if failure < self.settings.failure_rate:
-            planned = Planned(content=SERVER_ERROR, status=500)
+            planned = PlannedReply(content=SERVER_ERROR, status=500)
         else:
             planned = self._source.find(ask)
             self._source.advance(ask)
         content, latency = planned.content, planned.latency
         events: tuple[bytes, ...] = ()
-        number = self.tally.requests
-        if isinstance(content, Draft) and ask.streams:
+        number = self.statistics.requests
+        if isinstance(content, Completion) and ask.streams:
             events = completion_events(ask, content, number=number, now=now)
             content = b""
-        elif isinstance(content, Draft):
+        elif isinstance(content, Completion):
             content = completion_body(ask, content, number=number, now=now)
         if latency is None:
             latency = self.settings.latency_s
         if self.settings.slow_from is not None:
-            latency *= max(1.0, (self.tally.busy + 1) / self.settings.slow_from)
-        return Answer(
+            latency *= max(1.0, (self.statistics.busy + 1) / self.settings.slow_from)
+        return FakeReply(
             status=planned.status,
             body=content,
             events=events,
@@ -507,9 +519,11 @@ class FakeModel:
         )
 
 
-def _refusal(text: str, kind: str, headers: Headers) -> Answer:
-    return Answer(status=429, body=error_body(text, kind, "rate_limit_exceeded"), headers=headers)
+def _refusal(text: str, kind: str, headers: Headers) -> FakeReply:
+    return FakeReply(
+        status=429, body=error_body(text, kind, "rate_limit_exceeded"), headers=headers
+    )
 
 
-def _excess_text(ask: Ask, excess: Excess) -> str:
+def _excess_text(ask: ChatRequest, excess: ExceededLimit) -> str:
     return f"Rate limit reached for {ask.model} on {excess.dimension}: the limit is {excess.limit}."

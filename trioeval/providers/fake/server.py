@@ -1,7 +1,7 @@
-"""The fake provider on a socket: HTTP/1.1 by h11 on a Trio server, and no decision about replies.
+"""The fake provider on a socket: HTTP/1.1 by h11 on a Trio server, without decisions about replies.
 
-One task serves one connection. While a reply is delayed the task watches its socket, so a client
-that goes away is noticed at once and nothing of it stays in flight.
+One task serves one connection. While a reply is delayed the task watches its socket, so a client that
+disconnects is noticed at once and none of its requests stay in flight.
 """
 
 import hashlib
@@ -15,38 +15,46 @@ import h11
 import trio
 
 from trioeval.providers.fake.limits import Headers
-from trioeval.providers.fake.replies import Answer, Ending, FakeModel, error_body, read_ask, to_json
+from trioeval.providers.fake.replies import (
+    Ending,
+    FakeModel,
+    FakeReply,
+    error_body,
+    read_chat_request,
+    to_json,
+)
 from trioeval.providers.fake.settings import FakeSettings
 from trioeval.serving.listening import Address
 
-# What the fake provider tells of each completion that it was asked for, once that is over. Pure.
+# The log of finished completions. Pure.
 #
-# Who pays for replies wants to know which ones went out. The server knows; a client that was killed does not.
+# Tests of paid replies need to know which ones were sent. The server knows; a client that was killed does
+# not.
 
 
 @attrs.frozen(kw_only=True)
 class Served:
-    """A request for a completion, and what became of its reply."""
+    """A request for a completion, and the end of its reply."""
 
     body: bytes = attrs.field(repr=lambda body: f"<{len(body)} bytes>")
-    """Of the request."""
+    """The body of the request."""
     status: int
-    """That was decided; whether it was told depends on the ending."""
+    """The decided status; the ending shows whether it was sent."""
     ending: Ending
     seconds: float
-    """From the arrival of the request until it was over."""
+    """Seconds from the arrival of the request to its end."""
     busy_seconds: float
-    """Those of them until the last of the reply was about to be sent; 0 if it was refused."""
+    """Seconds until the end of the reply was about to be sent; 0 if the request was refused."""
     sent_bytes: int
-    """Of the reply, with its head, that the operating system took before it was over."""
+    """Bytes of the reply, including its head, that the operating system accepted before the end."""
 
     def to_line(self, utc_at: float) -> str:
-        """A line of JSON, with its end.
+        """Return the record as a line of JSON, including its line end.
 
         Args:
-            utc_at: When it was over, in seconds since 1970.
+            utc_at: The time of the end, in seconds since 1970.
         """
-        ask = read_ask(self.body)
+        ask = read_chat_request(self.body)
         asked = {} if isinstance(ask, str) else {"model": ask.model, "prompt": ask.prompt}
         said = {
             "utc_at": utc_at,
@@ -64,7 +72,7 @@ class Served:
 CHUNK_BYTES = 64 * 1024
 
 LINGER = 1.0
-"""Seconds in which a client may finish sending what is not read, so that it sees the reply."""
+"""Maximum seconds for a client to finish sending unread data, so that it receives the reply."""
 
 METHOD_BY_PATH = {
     "/v1/chat/completions": "POST",
@@ -77,17 +85,17 @@ METHOD_BY_PATH = {
 
 @attrs.frozen
 class FakeAddress(Address):
-    """Where a fake provider listens."""
+    """The address of a fake provider."""
 
     @property
     def base_url(self) -> str:
-        """What goes into `apiBaseUrl`."""
+        """The value for `apiBaseUrl`."""
         return f"{self.url}/v1"
 
 
 async def serve_fake(
     settings: FakeSettings,
-    told: Callable[[Served], None] | None = None,
+    on_served: Callable[[Served], None] | None = None,
     *,
     task_status: trio.TaskStatus[FakeAddress] = trio.TASK_STATUS_IGNORED,
 ) -> None:
@@ -97,8 +105,8 @@ async def serve_fake(
     `POST /reset`.
 
     Args:
-        settings: How it behaves.
-        told: Called with each completion that is over, in that order. What it raises ends the server.
+        settings: Its configuration.
+        on_served: Called with each finished completion, in order. An exception of it ends the server.
         task_status: Gets the address as soon as connections are accepted.
 
     Raises:
@@ -116,25 +124,25 @@ async def serve_fake(
     listeners = await trio.open_tcp_listeners(settings.port, host=settings.host)
     host, port = listeners[0].socket.getsockname()[:2]
     task_status.started(FakeAddress(host, port))
-    await trio.serve_listeners(partial(_serve_connection, model, told), listeners)
+    await trio.serve_listeners(partial(_serve_connection, model, on_served), listeners)
 
 
 async def _serve_connection(
-    model: FakeModel, told: Callable[[Served], None] | None, stream: trio.SocketStream
+    model: FakeModel, on_served: Callable[[Served], None] | None, stream: trio.SocketStream
 ) -> None:
-    connection = _Connection(stream, model, told)
+    connection = _FakeConnection(stream, model, on_served)
     try:
         while await connection.serve_request():
             pass
     except trio.BrokenResourceError:
-        pass  # the client went away: its own business
+        pass  # the client disconnected
 
 
 @attrs.define(eq=False)
-class _Connection:
+class _FakeConnection:
     _stream: trio.SocketStream
     _model: FakeModel
-    _told: Callable[[Served], None] | None
+    _on_served: Callable[[Served], None] | None
     _sent_bytes: int = attrs.field(init=False, default=0)
     _http: h11.Connection = attrs.field(init=False, factory=lambda: h11.Connection(h11.SERVER))
 
@@ -142,10 +150,10 @@ class _Connection:
         """Serve the next request.
 
         Returns:
-            Whether another one may follow on the connection.
+            Whether another request may follow on the connection.
 
         Raises:
-            trio.BrokenResourceError: The client went away.
+            trio.BrokenResourceError: The client disconnected.
         """
         try:
             request = await self._receive()
@@ -153,7 +161,7 @@ class _Connection:
                 return False
             body = await self._receive_body(request)
         except h11.RemoteProtocolError as error:
-            await self._refuse(error.error_status_hint, f"This is not HTTP: {error}.")
+            await self._refuse(error.error_status_hint, f"Invalid HTTP: {error}.")
             return False
         if body is None:
             limit = self._model.settings.max_body_bytes
@@ -165,17 +173,17 @@ class _Connection:
         return True
 
     async def _dispatch(self, request: h11.Request, body: bytes) -> bool:
-        """Answer a request; False if the connection was spoilt on purpose."""
+        """Reply to a request; return False if the connection was cut on purpose."""
         path = request.target.decode("ascii", "replace").partition("?")[0]
         method = METHOD_BY_PATH.get(path)
         if method is None:
-            error = error_body(f"There is no {path} here.", "invalid_request_error")
+            error = error_body(f"Path {path} not found.", "invalid_request_error")
             await self._reply(404, error, is_head=request.method == b"HEAD")
         elif request.method != method.encode():
-            error = error_body(f"{path} takes {method} only.", "invalid_request_error")
+            error = error_body(f"{path} supports only {method}.", "invalid_request_error")
             await self._reply(405, error, (("allow", method),), is_head=request.method == b"HEAD")
         elif path == "/stats":
-            await self._reply(200, to_json(self._model.tally.to_json()))
+            await self._reply(200, to_json(self._model.statistics.to_json()))
         elif path == "/reset":
             self._model.reset(trio.current_time())
             await self._reply(200, b"{}")
@@ -192,7 +200,7 @@ class _Connection:
         replied_at: float | None = None
 
         def reply() -> None:
-            # Before it is sent: who has it may ask again before this task goes on.
+            # Before it is sent: its receiver may send the next request before this task continues.
             nonlocal replied_at
             replied_at = trio.current_time()
             self._model.reply(answer)
@@ -216,8 +224,8 @@ class _Connection:
         finally:
             now = trio.current_time()
             self._model.end(now, answer, ending, replied=replied_at is not None)
-            if self._told is not None:
-                self._told(
+            if self._on_served is not None:
+                self._on_served(
                     Served(
                         body=body,
                         status=answer.status,
@@ -229,8 +237,8 @@ class _Connection:
                 )
         return not answer.is_cut
 
-    async def _stream_events(self, answer: Answer, reply: Callable[[], None]) -> None:
-        """The first event after half of the delay, the others evenly over the other half."""
+    async def _stream_events(self, answer: FakeReply, reply: Callable[[], None]) -> None:
+        """Send the first event after half of the delay, the others evenly over the other half."""
         await self._wait(answer.delay / 2)
         kind = ("content-type", "text/event-stream")
         await self._send(h11.Response(status_code=answer.status, headers=[kind, *answer.headers]))
@@ -245,13 +253,13 @@ class _Connection:
             await self._send(h11.EndOfMessage())
 
     async def _wait(self, delay: float) -> None:
-        """Sleep, and notice if the client goes away meanwhile."""
+        """Sleep, and raise if the client disconnects meanwhile."""
         with trio.move_on_after(max(0.0, delay)):
             while True:
                 self._http.receive_data(await self._receive_bytes())
 
     async def _receive(self) -> object:
-        """The next event of the connection."""
+        """Return the next event of the connection."""
         while True:
             event = self._http.next_event()
             if event is not h11.NEED_DATA:
@@ -263,11 +271,11 @@ class _Connection:
     async def _receive_bytes(self) -> bytes:
         data = await self._stream.receive_some(CHUNK_BYTES)
         if not data:
-            raise trio.BrokenResourceError("the client went away")
+            raise trio.BrokenResourceError("the client disconnected")
         return bytes(data)
 
     async def _receive_body(self, request: h11.Request) -> bytes | None:
-        """The whole body, or None if it is too large."""
+        """Return the whole body, or None if it is too large."""
         limit = self._model.settings.max_body_bytes
         if int(dict(request.headers).get(b"content-length", b"0")) > limit:
             return None
@@ -279,11 +287,11 @@ class _Connection:
         return bytes(body)
 
     async def _refuse(self, status: int, message: str) -> None:
-        """Reply to what cannot be served, and let the client see the reply."""
+        """Reply to an invalid request, and let the client receive the reply."""
         body = error_body(message, "invalid_request_error")
         await self._reply(status, body, (("connection", "close"),))
         await self._stream.send_eof()
-        # Closing with bytes unread would reset the connection and take the reply along.
+        # Closing with unread bytes would reset the connection and lose the reply.
         with trio.move_on_after(LINGER):
             while await self._stream.receive_some(CHUNK_BYTES):
                 pass
@@ -300,7 +308,7 @@ class _Connection:
         return h11.Response(status_code=status, headers=[*general, *headers])
 
     async def _send(self, *events: h11.Event) -> None:
-        """Send all in one piece: each system call costs as much as the rest of a reply."""
+        """Send all events in one piece: each system call costs as much as the rest of a reply."""
         data = b"".join(self._http.send(event) or b"" for event in events)
         await self._stream.send_all(data)
         self._sent_bytes += len(data)

@@ -1,4 +1,4 @@
-"""How the fake provider behaves: its replies, its limits and its faults."""
+"""The configuration of the fake provider: its replies, its limits and its faults."""
 
 import math
 from typing import Literal, TypeAlias, get_args
@@ -11,27 +11,27 @@ from trioeval.providers.local.recordings import Recording
 
 @attrs.frozen
 class EchoReplies:
-    """Answers with the last user message."""
+    """Replies with the last user message."""
 
 
 @attrs.frozen
 class ScriptedReplies:
-    """Answers with these texts in the order of the requests; the last one is repeated."""
+    """Replies with these texts in the order of the requests; the last one is repeated."""
 
     texts: tuple[str, ...] = attrs.field()
 
     @texts.validator
     def _check(self, _field: "attrs.Attribute[tuple[str, ...]]", value: tuple[str, ...]) -> None:
         if not value:
-            raise UsageError("scripted replies must hold at least one text")
+            raise UsageError("scripted replies must have at least one text")
 
 
 @attrs.frozen
 class RecordedReplies:
-    """Answers from recordings, found by model and last user message, after the recorded time.
+    """Replies from recordings, found by model and last user message, after the recorded time.
 
-    A recorded error is answered with the status that such an error has, or by cutting the
-    connection. A message that was not recorded is answered with 404.
+    A recorded error is returned with the status of such an error, or by cutting the connection. A message
+    without a recording gets a 404.
     """
 
     recordings: tuple[Recording, ...] = attrs.field(repr=False)
@@ -39,7 +39,7 @@ class RecordedReplies:
 
 @attrs.frozen
 class FillerReplies:
-    """Answers with a text of a fixed size."""
+    """Replies with a text of a fixed size."""
 
     reply_bytes: int = attrs.field()
     """≥ 0."""
@@ -51,7 +51,7 @@ class FillerReplies:
 
 @attrs.frozen
 class GarbageReplies:
-    """Answers with a status of 200 and a body that no client should accept."""
+    """Replies with status 200 and a body that no client should accept."""
 
     kind: Literal["invalid_utf8", "not_json"]
 
@@ -61,8 +61,8 @@ Replies: TypeAlias = (
 )
 
 Hints: TypeAlias = Literal["all", "limits", "retry_after", "none"]
-"""What replies say of limits: everything; only what is left (`x-ratelimit-…`); only whole seconds to
-wait (`retry-after`); nothing, so that a refusal is a bare 429."""
+"""The limits that replies report: everything; only the remaining amounts (`x-ratelimit-…`); only whole
+seconds to wait (`retry-after`); nothing, so that a refusal is a bare 429."""
 
 
 @attrs.frozen(kw_only=True)
@@ -79,36 +79,36 @@ class FakeSettings:
 
     host: str = "127.0.0.1"
     port: int = attrs.field(default=0)
-    """0 takes a free one."""
+    """0 uses a free port."""
     replies: Replies = attrs.field(factory=EchoReplies)
     latency_s: float = attrs.field(default=0.0)
-    """Seconds from a request to its reply, ≥ 0; refusals come at once."""
+    """Seconds from a request to its reply, ≥ 0; refusals are immediate."""
     jitter: float = attrs.field(default=0.0)
-    """Share of the latency, 0 to 1, by which it varies evenly to both sides."""
+    """Share of the latency, 0 to 1, by which it varies evenly in both directions."""
     rpm: int | None = attrs.field(default=None)
-    """Requests in any window, ≥ 1; None does not limit them."""
+    """Maximum requests in any window, ≥ 1; None for no limit."""
     burst: int | None = attrs.field(default=None)
-    """With it `rpm` is a bucket of this size, ≥ 1, that fills evenly, instead of a rolling window."""
+    """Size of the bucket, ≥ 1, that `rpm` fills evenly; without it `rpm` is a rolling window."""
     tpm: int | None = attrs.field(default=None)
-    """Tokens of prompts and replies in any window, ≥ 1; None does not limit them."""
+    """Maximum tokens of prompts and replies in any window, ≥ 1; None for no limit."""
     window_s: float = attrs.field(default=60.0)
     """Length of the rolling window of `rpm` and `tpm` in seconds, > 0."""
     max_body_bytes: int = attrs.field(default=64 * 1024 * 1024)
-    """Largest body of a request, ≥ 1; larger ones get 413."""
+    """Maximum size of a request body, ≥ 1; larger ones get a 413."""
     max_in_flight: int | None = attrs.field(default=None)
-    """Requests being answered at once, ≥ 1; None does not limit them."""
+    """Maximum concurrent requests, ≥ 1; None for no limit."""
     slow_from: int | None = attrs.field(default=None)
-    """Requests being answered at once, ≥ 1, above which the latency grows in proportion, as that of
-    a server with a fixed number of workers does; None keeps it as it is."""
+    """Number of concurrent requests, ≥ 1, above which the latency grows in proportion, as on a server with a
+    fixed number of workers; None for a constant latency."""
     hints: Hints = attrs.field(default="all")
     throttle_rate: float = attrs.field(default=0.0)
-    """Share of requests answered with a bare 429 whatever the limits say, 0 to 1."""
+    """Share of requests refused with a bare 429 whatever the limits are, 0 to 1."""
     failure_rate: float = attrs.field(default=0.0)
-    """Share of requests answered with 500, 0 to 1."""
+    """Share of requests that get a 500, 0 to 1."""
     disconnect_rate: float = attrs.field(default=0.0)
     """Share of requests whose reply is cut in the middle, 0 to 1."""
     seed: int = 0
-    """Of jitter and faults: equal seeds and equal requests give equal replies."""
+    """Seed of jitter and faults: equal seeds and equal requests give equal replies."""
 
     @port.validator
     def _check_port(self, _field: "attrs.Attribute[int]", value: int) -> None:
@@ -140,7 +140,7 @@ class FakeSettings:
 
     @burst.validator
     def _check_burst(self, _field: "attrs.Attribute[int | None]", value: int | None) -> None:
-        _require("burst", value, "left out without rpm", fits=value is None or self.rpm is not None)
+        _require("burst", value, "omitted without rpm", fits=value is None or self.rpm is not None)
 
     @hints.validator
     def _check_hints(self, _field: "attrs.Attribute[Hints]", value: Hints) -> None:

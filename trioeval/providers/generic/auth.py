@@ -1,6 +1,6 @@
-"""Who asks: the `auth` of an entry, read into what each request carries.
+"""Authentication: the `auth` of an entry, converted to headers, parameters or a token request.
 
-The values are taken as they stand; they are no templates.
+Values are used unchanged; they are not templates.
 """
 
 import base64
@@ -25,14 +25,14 @@ from trioeval.providers.config import (
 )
 from trioeval.providers.generic.keys import DROPPED, HEADER_NAME
 from trioeval.providers.generic.urls import url_fault
-from trioeval.providers.http.failures import classify
+from trioeval.providers.http.failures import classify, failure_text
 from trioeval.providers.http.replies import is_success, read_json, text
 from trioeval.providers.http.wire import HttpReply, HttpRequest
 
 
 @attrs.frozen(kw_only=True)
 class TokenRequest:
-    """How a token is asked for with the client's own credentials (RFC 6749, section 4.4)."""
+    """A request for a token with the client's own credentials (RFC 6749, section 4.4)."""
 
     url: str = attrs.field(repr=False)
     client_id: str
@@ -42,17 +42,17 @@ class TokenRequest:
 
 @attrs.frozen(kw_only=True)
 class Auth:
-    """What a request carries so that the service knows who asks."""
+    """The parts of a request that authenticate it."""
 
     headers: Mapping[str, str] = attrs.field(factory=dict, repr=False)
-    """With lower-case names."""
+    """Headers with lower-case names."""
     query: Mapping[str, str] = attrs.field(factory=dict, repr=False)
     token: TokenRequest | None = None
-    """Where a token has to be fetched first."""
+    """The request for a token, if one has to be fetched first."""
     secrets: tuple[str, ...] = attrs.field(default=(), repr=False)
-    """Texts that nothing written may contain."""
+    """Texts that must not appear in any output."""
     credential: str = attrs.field(default="", repr=False)
-    """What tells two accounts apart; "" where there is none."""
+    """Text that identifies the account; "" if there is none."""
 
 
 NO_AUTH = Auth()
@@ -85,7 +85,7 @@ FIELDS: Mapping[str, tuple[Key, ...]] = {
         Key("grantType", '"client_credentials"', lambda it: it == "client_credentials"),
     ),
 }
-"""What each type takes besides `type`."""
+"""The keys of each type besides `type`."""
 
 MAY_BE_LEFT_OUT = frozenset({"placement", "scopes", "grantType"})
 
@@ -96,12 +96,12 @@ def read_auth(given: Mapping[str, Any]) -> Auth | list[Problem]:
     """Read the `auth` of an entry.
 
     Returns:
-        What it comes to, or everything that is wrong, with paths that begin with `.config.auth`.
+        The result, or all problems, with paths that begin with `.config.auth`.
     """
     kind = given.get("type")
     if not isinstance(kind, str) or kind not in FIELDS:
-        what = "is not supported yet" if kind in _NOT_YET else "is not a type of auth"
-        hint = f"known are {', '.join(FIELDS)}"
+        what = "is not supported" if kind in _NOT_YET else "is not a valid type of auth"
+        hint = f"use {', '.join([*FIELDS][:-1])} or {[*FIELDS][-1]}"
         return [Problem(".config.auth.type", f"{show(kind)} {what}", hint)]
     fields = FIELDS[kind]
     values, problems = read_config(given, (Key("type", "text", is_text), *fields))
@@ -110,7 +110,7 @@ def read_auth(given: Mapping[str, Any]) -> Auth | list[Problem]:
     ]
     present = {to_snake(str(key)) for key, value in given.items() if value is not None}
     problems += [
-        Problem(f".config.auth.{key.name}", f"is missing; auth of the type {kind} needs it")
+        Problem(f".config.auth.{key.name}", f"missing; auth of type {kind} requires it")
         for key in fields
         if key.name not in MAY_BE_LEFT_OUT and to_snake(key.name) not in present
     ]
@@ -123,12 +123,12 @@ def read_auth(given: Mapping[str, Any]) -> Auth | list[Problem]:
 
 def _header_problems(name: str) -> list[Problem]:
     if not name:
-        return []  # told already
+        return []  # reported already
     if name.lower() in DROPPED:
-        fault = f"the header {name.lower()} is about the connection"
-        return [Problem(".config.auth.keyName", fault, "name another")]
+        fault = f"the header {name.lower()} belongs to the connection"
+        return [Problem(".config.auth.keyName", fault, "use another header")]
     if not HEADER_NAME.fullmatch(name):
-        return [Problem(".config.auth.keyName", f"{show(name)} is not the name of a header")]
+        return [Problem(".config.auth.keyName", f"{show(name)} is not a valid header name")]
     return []
 
 
@@ -168,36 +168,36 @@ def _make(kind: str, values: Mapping[str, Any]) -> Auth:
 
 
 def basic(pair: str) -> str:
-    """User and password as a header carries them."""
+    """Return user and password in the form of a header."""
     return base64.b64encode(pair.encode()).decode()
 
 
-# A token that the service gives for the client's credentials: fetched by one call for all, and in time.
+# A token that the service issues for the client's credentials: fetched once for all calls, and in time.
 #
 # Calls that need a token while one is being fetched wait for it; if it is refused, all of them fail with that
-# refusal, and the next call asks again.
+# refusal, and the next call tries again.
 
 
 MARGIN = 60.0
-"""Seconds before its end at which a token is replaced; a tenth of its life, if that is less."""
+"""Seconds before its expiry at which a token is replaced; a tenth of its lifetime, if that is less."""
 
 Send: TypeAlias = Callable[[HttpRequest], Awaitable[HttpReply]]
 
 
 @attrs.define(eq=False)
 class Token:
-    """A token that was given."""
+    """A token that the service has issued."""
 
     value: str = attrs.field(repr=False)
     good_until: float = math.inf
-    """On Trio's clock."""
+    """Expiry on Trio's clock."""
     was_accepted: bool = False
-    """Whether the service has taken it at least once."""
+    """True if the service has accepted it at least once."""
 
 
 @attrs.define(eq=False)
 class TokenSource:
-    """The token of one provider."""
+    """The current token of one provider."""
 
     _request: TokenRequest
     _send: Send
@@ -207,17 +207,17 @@ class TokenSource:
     _failure: ProviderError | None = attrs.field(default=None, repr=False)
 
     async def token(self) -> Token:
-        """A token that is good for a while. Always a checkpoint.
+        """Return a valid token, after fetching one if necessary. Always a checkpoint.
 
         Raises:
-            ProviderError: There is none: `auth`, or what kept the request for it from being answered.
+            ProviderError: No token was issued: `auth`, or the failure of the request for it.
         """
         before = self._fetches
         async with self._fetching:
             if self._token is not None and trio.current_time() < self._token.good_until:
                 return self._token
             if self._failure is not None and self._fetches > before:
-                # Of its own: an exception raised twice would mix up two tracebacks.
+                # A new object: an exception raised twice would mix up two tracebacks.
                 raise self._failure.told_as(self._failure.message)
             self._token = None
             try:
@@ -232,7 +232,7 @@ class TokenSource:
             return self._token
 
     def forget(self, token: Token) -> None:
-        """Do not use this token again; a newer one stays."""
+        """Do not use this token again; a newer one is kept."""
         if self._token is token:
             self._token = None
 
@@ -244,7 +244,7 @@ class TokenSource:
 
 
 def token_request(asked: TokenRequest) -> HttpRequest:
-    """The request for a token; the credentials go into a header, each encoded for forms as the RFC says."""
+    """Return the request for a token; the credentials are in a header, form-encoded as the RFC requires."""
     form = {"grant_type": "client_credentials"}
     if asked.scopes:
         form["scope"] = " ".join(asked.scopes)
@@ -257,15 +257,15 @@ def token_request(asked: TokenRequest) -> HttpRequest:
 
 
 def read_token(reply: HttpReply, secret: str) -> tuple[str, float]:
-    """The token of a reply, and the seconds that it lives.
+    """Return the token in a reply, and its lifetime in seconds.
 
     Raises:
-        ProviderError: `auth`, unless the failure is one that passes.
+            ProviderError: `auth`, unless the failure is transient.
     """
     if not is_success(reply):
-        error = classify(reply, secrets=(secret,))
+        error = classify(reply, secrets=(secret,), key_source="clientId and clientSecret")
         kind = "auth" if reply.status in _REFUSED else error.kind
-        message = f"no token: {error.message}"
+        message = f"no OAuth token: {error.message}"
         raise ProviderError(
             kind,
             message,
@@ -276,8 +276,11 @@ def read_token(reply: HttpReply, secret: str) -> tuple[str, float]:
     data = read_json(reply.body)
     value = text(data, "access_token")
     if value is None or not value.isascii() or not value.isprintable():
-        # Without an excerpt: what is there may be a token all the same.
-        raise ProviderError("auth", "no token: the reply has no access_token", status=reply.status)
+        # Without an excerpt: it may still contain a token.
+        message = failure_text(
+            "no access_token in the reply from", reply.source, advice="check tokenUrl"
+        )
+        raise ProviderError("auth", message, status=reply.status)
     life = data.get("expires_in")
     return value, float(life) if is_number(life) and life > 0 else math.inf
 
@@ -291,4 +294,4 @@ _REFUSED = frozenset(
         HTTPStatus.METHOD_NOT_ALLOWED,
     }
 )
-"""Statuses of a token request that say that there will be no token."""
+"""Statuses of a token request that mean that no token will be issued."""

@@ -1,5 +1,5 @@
 # Apart from `providers.generic.http`: together they exceed 600 lines.
-"""Reading an entry of the suite: its keys, its templates and its files, with all that is wrong with them."""
+"""Entries of `http:` and `https:` providers: their keys, templates and files, with all problems."""
 
 import ast
 import re
@@ -60,8 +60,8 @@ from trioeval.scripting.python_syntax import python_fault
 
 _FILE = "file://"
 
-# A request as it is written on the wire: `request`, taken apart before anything is filled in. Its templates
-# are rendered afterwards, each in its place, so that no value can add a header or end the head.
+# A request in wire format: `request`, split before it is rendered. Each of its templates is rendered in its
+# own place, so that no value can add a header or end the head.
 
 
 _METHOD = re.compile(r"[A-Z][A-Z-]*")
@@ -71,27 +71,27 @@ _VERSION = re.compile(r"\s+HTTP/\d(?:\.\d)?\s*$")
 
 @attrs.frozen
 class RawRequest:
-    """The parts of a request; all but the method may hold templates."""
+    """The parts of a request; all but the method may contain templates."""
 
     method: str
     url: str
     headers: dict[str, str]
-    """With lower-case names, without those that are about one connection."""
+    """Headers with lower-case names, without those of one connection."""
     body: str
-    """Empty if there is none."""
+    """The body; empty if absent."""
     is_whole: bool = False
-    """Whether the request line itself says the scheme and the host."""
+    """True if the request line includes scheme and host."""
 
 
 def read_raw_request(text: str, scheme: str) -> RawRequest | str:
-    r"""Take a request apart.
+    r"""Split a request into its parts.
 
     Args:
         text: Request line, headers, an empty line, the body; lines end in `\n` or `\r\n`.
         scheme: `http` or `https`, for the URL.
 
     Returns:
-        Its parts, or what is wrong with it, for the sentence "it …".
+        Its parts, or its fault, for the sentence "it …".
 
     Example:
         >>> read_raw_request("POST /ask HTTP/1.1\nHost: a.example\n\n{{prompt}}\n", "https")
@@ -102,14 +102,14 @@ def read_raw_request(text: str, scheme: str) -> RawRequest | str:
     method, _, target = _VERSION.sub("", first).strip().partition(" ")
     target = target.strip()
     if not _METHOD.fullmatch(method) or not target:
-        return 'must begin with a method and a path, as "POST /chat HTTP/1.1"'
+        return 'must begin with a method and a path, such as "POST /chat HTTP/1.1"'
     headers: dict[str, str] = {}
     host = ""
     for line in lines:
         name, colon, value = line.partition(":")
         if not colon or not _NAME.fullmatch(name):
-            # Not quoted: the line may hold a key.
-            return f'has a line {lines.index(line) + 2} that is no header; write "Name: value"'
+            # Not quoted: the line may contain a key.
+            return f'has an invalid header in line {lines.index(line) + 2}; write "Name: value"'
         low = name.lower()
         if low == "host":
             host = value.strip()
@@ -125,20 +125,20 @@ def read_raw_request(text: str, scheme: str) -> RawRequest | str:
     return RawRequest(method, target, headers, body.rstrip("\n"), is_whole)
 
 
-# The language of `transformRequest` and `transformResponse`, and what is wrong with them.
+# The language of `transformRequest` and `transformResponse`, and their faults.
 
 
 DEFAULT_FUNCTION = "transform"
-"""The function of a Python file that names none."""
+"""The default name of the function in a Python file."""
 
 _PYTHON = re.compile(r"file://(.+\.py)(?::(\w+))?")
 _REQUEST = ".config.transformRequest"
 
 
 def read_rewrite(text: str, around: Surroundings) -> Script | str | Problem:
-    """What the prompt becomes: a script, or a template; or what is wrong with it."""
+    """Return the script or the template for the prompt, or its problem."""
     if text.startswith("file://"):
-        return Problem(_REQUEST, "files are not supported yet", "write the code itself")
+        return Problem(_REQUEST, "files are not supported", "write the code itself")
     if is_function(text):
         script = Script(text.strip(), ("prompt", "vars", "context"))
         fault = script.fault()
@@ -148,7 +148,7 @@ def read_rewrite(text: str, around: Surroundings) -> Script | str | Problem:
 
 
 def read_output(text: str, around: Surroundings) -> Transform | Script | WorkerSpec | Problem:
-    """What finds the output: a transform, or the workers of a function in a Python file."""
+    """Return the transform for the output, or the workers of a Python function, or the problem."""
     found = _PYTHON.fullmatch(text.strip())
     transform: Transform | Script | WorkerSpec | str = (
         read_transform(text)
@@ -173,7 +173,7 @@ def _read_function(file: str, name: str, around: Surroundings) -> WorkerSpec | s
         return f"{show(file)} cannot be loaded: {error}"
     names = top_level_names(tree)
     if names is not None and name not in names:
-        return f"there is no function {name} in {show(file)}"
+        return f"function {name} not found in {show(file)}"
     return WorkerSpec(
         name=f"transformResponse {file}:{name}",
         executable=sys.executable,
@@ -186,62 +186,62 @@ def _read_function(file: str, name: str, around: Surroundings) -> WorkerSpec | s
 
 @attrs.frozen(kw_only=True)
 class GenericSettings(Settings):
-    """A service that the suite describes: all that its entry says."""
+    """The settings of a service described in the suite."""
 
     request: RequestTemplate
     rewrite: Script | str | None = attrs.field(default=None, repr=False)
-    """What the prompt becomes before it is filled in: a script, or a template."""
+    """The change of the prompt before it is filled in: a script, or a template."""
     tools: Mapping[str, Any] = attrs.field(factory=dict, repr=False)
-    """Variables that the config gives."""
+    """Variables from the config."""
     statuses: frozenset[int] = attrs.field(default=SUCCESS, repr=False)
     transform: Transform | Script | None = None
-    """None takes the whole reply."""
+    """None uses the whole reply."""
     function: WorkerSpec | None = None
-    """The transform, where it is a function in a Python file."""
+    """The transform, if it is a function in a Python file."""
     timeout: float = ATTEMPT_LIMIT
-    """Seconds, > 0."""
+    """Maximum seconds of a call, > 0."""
     follows_anywhere: bool = False
-    """Whether redirects to other origins are followed."""
+    """True if redirects to other origins are followed."""
     max_reply_bytes: int = MOST_BYTES
-    """Bytes that a reply may have."""
+    """Maximum size of a reply in bytes."""
     tls: TlsSettings | None = None
     price: Price | None = None
-    """None where no price is known."""
+    """None if no price is known."""
     lane_key: str = attrs.field(repr=False)
     secrets: tuple[str, ...] = attrs.field(repr=False)
-    """Longest first."""
+    """Secrets, longest first."""
     own_headers: frozenset[str]
-    """Headers that are for one origin, besides those whose names or values say so; in lower case."""
+    """Headers for one origin only, besides those with secret names or values; in lower case."""
     own_texts: frozenset[str] = attrs.field(repr=False)
-    """Texts that are for one origin, besides the secrets."""
+    """Texts for one origin only, besides the secrets."""
     named_variables: tuple[str, ...] = ()
-    """Environment variables that the URL of its id names."""
-    _written: "_Reader" = attrs.field(repr=False)
+    """Environment variables in the URL of its id."""
+    _written: "_EntryReader" = attrs.field(repr=False)
 
     @property
     def config(self) -> Mapping[str, Any]:
-        """The config as it is written."""
+        """The config as written."""
         return self._written.config
 
     @property
     def around(self) -> Surroundings:
-        """What the files of the entry are looked up in."""
+        """The context of its files."""
         return self._written.around
 
     @property
     def urls(self) -> tuple[str, ...]:
-        """What it asks, as templates: its own URL, and where it gets tokens."""
+        """The templates of its URL, and of the URL of its tokens."""
         token = self.request.auth.token
         return (self.request.url,) if token is None else (self.request.url, token.url)
 
     @property
     def metering(self) -> Metering:
-        """What its tokens cost, unless its replies say it; nothing bounds what they say."""
+        """The price of its tokens, unless its replies report a cost, which nothing limits."""
         return Metering(price=self.price, says_cost=True)
 
     @property
     def code_keys(self) -> tuple[str, ...]:
-        """Keys that hold code."""
+        """Keys that contain code."""
         found = {
             "transformRequest": isinstance(self.rewrite, Script),
             "transformResponse": self.function is not None or isinstance(self.transform, Script),
@@ -250,7 +250,7 @@ class GenericSettings(Settings):
 
     @asynccontextmanager
     async def open(self, shared: Shared) -> AsyncGenerator[Provider]:
-        """The provider, with the workers of its code."""
+        """Open the provider with the workers of its code."""
         from trioeval.providers.generic.http import GenericProvider, open_code  # noqa: PLC0415 - for calls only
 
         client = await shared.http(self.tls)
@@ -259,11 +259,11 @@ class GenericSettings(Settings):
             yield GenericProvider(self, shared.templates, client, code, runs_code=shared.runs_code)
 
     def changed(self, options: Mapping[str, Any]) -> "GenericSettings":
-        """The same with other values for one call.
+        """Return the settings with other values for one call.
 
         Raises:
-            ProviderError: `bad_request`: a key is not known or its value wrong, or it is one that cannot
-                differ for one call.
+            ProviderError: `bad_request`: a key is unknown or cannot differ for one call, or its value is
+                wrong.
         """
         if not options:
             return self
@@ -282,13 +282,13 @@ class GenericSettings(Settings):
 def read(
     prefix: str, rest: str, config: Mapping[str, Any], around: Surroundings
 ) -> GenericSettings | list[Problem]:
-    """Read an entry, and the files that it names; see `Reader`.
+    """Read an entry, and the files in it; see `Reader`.
 
-    `{{env.NAME}}` in the URL of an id is the environment's NAME.
+    `{{env.NAME}}` in the URL of an id is the environment variable NAME.
     """
     filled = expand_env({"url": rest}, around.environ, around.templates, around.withheld)
     url = filled.value["url"]
-    reader = _Reader(
+    reader = _EntryReader(
         f"{prefix}:{url}" if url else "",
         prefix,
         config,
@@ -304,16 +304,16 @@ def read(
 
 
 @attrs.define
-class _Reader:
-    """An entry as it is written; its values, and what is wrong with them so far."""
+class _EntryReader:
+    """Reads one entry; holds its values and its problems so far."""
 
     _url: str
-    """What the id says; "" if it names no URL."""
+    """The URL in the id; "" if there is none."""
     _prefix: str
     config: Mapping[str, Any]
     around: Surroundings
     _filled_in: tuple[str, ...] = attrs.field(repr=False)
-    """Secrets that the environment gave to the URL of the id."""
+    """Secrets from the environment in the URL of the id."""
     _named_variables: tuple[str, ...]
     _values: dict[str, Any] = attrs.field(init=False, factory=dict)
     _problems: list[Problem] = attrs.field(init=False, factory=list)
@@ -322,7 +322,7 @@ class _Reader:
         known = {key: value for key, value in self.config.items() if not _is_not_yet(key)}
         self._values, self._problems = read_config(known, KEYS)
         for key in filter(_is_not_yet, self.config):
-            self._fault(str(key), f'"{key}" is not supported yet')
+            self._fault(str(key), f'"{key}" is not supported')
         self._values = {name: value for name, value in self._values.items() if value is not None}
         request = self._request()
         rewrite = self._rewrite()
@@ -391,26 +391,24 @@ class _Reader:
     def _find_url(self) -> str:
         given = self._values.get("url", "").strip()
         if given and self._url:
-            self._fault(
-                "url", "the id names a URL already", 'keep one of them; the id may be "http"'
-            )
+            self._fault("url", "the id already has a URL", 'keep one of them; the id may be "http"')
         url = given or self._url
         if not url:
             if "url" not in self.config and "request" not in self.config:
                 hint = "write it as the id, or set url or request in the config"
-                self._fault(".id", "there is no URL", hint)
+                self._fault(".id", "missing URL", hint)
         elif fault := _static_fault(url):
             self._fault("url" if given else ".id", fault)
         return url
 
     def _raw(self) -> RawRequest | None:
-        """The parts of `request`; None if it is wrong."""
+        """Return the parts of `request`; None if it is invalid."""
         for name in ("url", "method", "headers", "body", "multipart", "query_params"):
             if name in self._values:
                 key = next(key for key in self.config if to_snake(str(key)) == name)
-                self._fault(str(key), "the request says that already", "keep one of them")
+                self._fault(str(key), "the request sets it already", "keep one of them")
         if self._url:
-            self._fault(".id", "the request says the URL already", f'write "{self._prefix}"')
+            self._fault(".id", "the request already has a URL", f'write "{self._prefix}"')
         text = self._text_of("request")
         if text is None:
             return None
@@ -424,7 +422,7 @@ class _Reader:
         return raw
 
     def _text_of(self, key: str) -> str | None:
-        """A text, or that of the file which it names; None if there is no such file."""
+        """Return a text, or that of the file which it names; None if it is not found."""
         text: str = self._values[key]
         if not text.startswith(_FILE):
             return text
@@ -443,9 +441,9 @@ class _Reader:
             parts, problems = read_parts(values["multipart"], self.around)
             self._problems += problems
             if "body" in values:
-                self._fault("body", "multipart is the body already", "keep one of them")
+                self._fault("body", "multipart is already the body", "keep one of them")
             if content_type is not None:
-                self._fault("headers", "multipart makes its own content-type", "leave it out")
+                self._fault("headers", "multipart sets its own content-type", "leave it out")
             return MultipartBody(parts)
         match values.get("body"):
             case None:
@@ -455,7 +453,7 @@ class _Reader:
                 return None if text is None else text_body(text, content_type)
             case data:
                 if content_type is not None and not is_json_type(content_type):
-                    fault = "an object is sent as JSON, and the headers say another content-type"
+                    fault = "an object is sent as JSON, but the headers have another content-type"
                     self._fault("body", fault, "write the body as text, or leave the header out")
                 return JsonBody(data)
 
@@ -464,7 +462,7 @@ class _Reader:
         for name, text in self._values.get("headers", {}).items():
             if name.lower() in headers:
                 self._fault(
-                    "headers", f"the header {name.lower()} is said twice", "keep one of them"
+                    "headers", f"the header {name.lower()} is set twice", "keep one of them"
                 )
             headers[name.lower()] = str(text)
         return headers
@@ -472,22 +470,22 @@ class _Reader:
     def _check_query(self, url: str, query: Mapping[str, str], auth: Auth) -> None:
         said = {*query, *(name for name, _ in parameters(url))}
         for name in auth.query.keys() & said:
-            fault = f"the request has a parameter {show(name)} already"
+            fault = f"the request already has a parameter {show(name)}"
             self._fault("auth.keyName", fault, "keep one of them")
 
     def _check_use_https(self, *, url_is_whole: bool) -> None:
         use = self._values.get("use_https")
         if use is not None and url_is_whole:
-            self._fault("useHttps", "the URL says the scheme already", "leave it out")
+            self._fault("useHttps", "the URL already has a scheme", "leave it out")
         elif use is False and self._prefix == "https":
-            self._fault("useHttps", 'the id "https" says another scheme', "keep one of them")
+            self._fault("useHttps", 'the id "https" has another scheme', "keep one of them")
 
     def _check_headers(self, headers: Mapping[str, str], auth: Auth, key: str = "headers") -> None:
         made = auth.headers.keys() if auth.token is None else {"authorization"}
         for name in sorted(headers.keys() & made):
-            self._fault(key, f"auth sets the header {name} already", "keep one of them")
+            self._fault(key, f"auth already sets the header {name}", "keep one of them")
         for name in sorted(headers.keys() & (DROPPED - {"host", "accept-encoding"})):
-            self._fault(key, f"the header {name} is about the connection", "leave it out")
+            self._fault(key, f"the header {name} belongs to the connection", "leave it out")
 
     def _auth(self) -> Auth:
         if "auth" not in self._values:
@@ -508,7 +506,7 @@ class _Reader:
             case TextBody(text) | JsonText(text):
                 places.append(("body", text))
             case _:
-                pass  # parts are looked at where they are read
+                pass  # parts are checked where they are read
         for place, text in places:
             if fault := self.around.templates.syntax_error(text):
                 self._fault(raw or place, fault)
@@ -540,14 +538,14 @@ class _Reader:
             path = find(self.around, name.removeprefix(_FILE))
             field = TLS_FILES[key]
             if "-----BEGIN" in name:
-                self._fault(f"tls.{key}", "must name a file, not be the certificate itself")
+                self._fault(f"tls.{key}", "must name a file, not contain the certificate itself")
             elif isinstance(path, str):
                 self._fault(f"tls.{key}", path)
             elif field in files:
-                self._fault(f"tls.{key}", "is said twice", "keep one of them")
+                self._fault(f"tls.{key}", "is set twice", "keep one of them")
             files[field], keys[field] = Path(path), key
         if "key" in files and "certificate" not in files:
-            self._fault("tls.key", "a key is of no use without its certificate", "set cert as well")
+            self._fault("tls.key", "a key requires its certificate", "set cert as well")
         tls = TlsSettings(files.get("ca"), files.get("certificate"), files.get("key"))
         if len(self._problems) == before:
             for field, fault in check_tls(tls).items():
@@ -564,10 +562,10 @@ def _printed(value: Any) -> str:
 
 
 def _static_fault(url: str) -> str | None:
-    """What is wrong with a URL before anything is filled in."""
+    """Return the fault of a URL before it is rendered, or None."""
     if MARK.search(url) is None:
         return url_fault(url)
-    # A password in front of a template would be sent as it is, and shown.
+    # A password before a template would be sent unchanged, and shown.
     place = re.split(r"[/?#]", re.sub(r"\{\{.*?\}\}", "", url).partition("://")[2], maxsplit=1)[0]
     if "@" in place:
         return url_fault("http://user@host")
@@ -575,7 +573,7 @@ def _static_fault(url: str) -> str | None:
 
 
 def _texts_in(data: Any, path: str) -> Iterator[tuple[str, str]]:
-    """The texts of data of JSON, with their paths."""
+    """Yield the texts of JSON data, with their paths."""
     match data:
         case str():
             yield path, data

@@ -1,5 +1,5 @@
-# Apart from `providers.generic.entry`: loaded with the first call.
-"""`http:` and `https:`: a service that the suite describes, asked by the way that all providers share."""
+# Apart from `providers.generic.entry`: imported with the first call.
+"""Providers `http:` and `https:`: a service described in the suite."""
 
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
@@ -19,12 +19,12 @@ from trioeval.providers.cache_key import Question
 from trioeval.providers.config import Templates, show, to_snake
 from trioeval.providers.generic.auth import Token, TokenSource
 from trioeval.providers.generic.entry import GenericSettings
-from trioeval.providers.generic.identity import SHORTEST_VALUE, may_see_variables, secret_texts
+from trioeval.providers.generic.identity import SHORTEST_VALUE, reads_variables, secret_texts
 from trioeval.providers.generic.reply import (
     Answer,
     MemberPath,
     Query,
-    Reading,
+    ReplyReading,
     Transform,
     TransformError,
     apply_query,
@@ -36,24 +36,24 @@ from trioeval.providers.generic.reply import (
 )
 from trioeval.providers.generic.request import Filling, load_files
 from trioeval.providers.generic.urls import encode, is_private, origin, url_fault, without_query
+from trioeval.providers.http.adapter import attempt_timeout
 from trioeval.providers.http.endpoint import is_secret_header
-from trioeval.providers.http.failures import classify
-from trioeval.providers.http.wire import HttpClient, HttpReply, HttpRequest
+from trioeval.providers.http.wire import HttpClient, HttpReply, HttpRequest, request_source
 from trioeval.providers.programs.workers import Workers, WorkerSpec, open_workers
 from trioeval.providers.secrets import hide, longest_first
 from trioeval.scripting.javascript import Script
 
-# The suite's own code around a call, and whatever else takes long: never in the way of other calls.
+# The suite's own code around a call, and other slow work, without delaying other calls.
 #
-# What is quick runs at once: small replies, and paths. Large replies are read in a thread. JavaScript,
-# functions of Python and queries that are not cheap run in worker processes, as `python:` providers do.
+# Fast work runs at once: small replies, and paths. Large replies are read in a thread. JavaScript, Python
+# functions and expensive queries run in worker processes, as `python:` providers do.
 
 
 LARGE = 256 * 1024
-"""Bytes of a reply that take some milliseconds to read, many times what a thread costs."""
+"""Size of a reply that takes some milliseconds to read, many times the cost of a thread."""
 
 THREADS = 2
-"""Replies of one provider that are read in threads at once."""
+"""Maximum number of replies of one provider that are read in threads at once."""
 
 T = TypeVar("T")
 
@@ -61,27 +61,27 @@ T = TypeVar("T")
 @asynccontextmanager
 async def open_code(
     directory: Path, environ: Mapping[str, str], function: WorkerSpec | None
-) -> AsyncGenerator["Code"]:
-    """What runs the code of one provider.
+) -> AsyncGenerator["CodeRunner"]:
+    """Open the workers that run the code of one provider.
 
     Args:
-        directory: Where it runs; absolute.
-        environ: What it inherits.
-        function: Its transform, where that is in a Python file.
+        directory: Their working directory; absolute.
+        environ: Their environment.
+        function: The workers of its transform, if that is in a Python file.
     """
     async with (
         open_workers(engine_workers(directory, environ)) as scripts,
         open_workers(query_workers(directory, environ)) as finders,
     ):
         if function is None:
-            yield Code(scripts, finders, None)
+            yield CodeRunner(scripts, finders, None)
             return
         async with open_workers(function) as workers:
-            yield Code(scripts, finders, workers)
+            yield CodeRunner(scripts, finders, workers)
 
 
 @attrs.frozen
-class Code:
+class CodeRunner:
     """Runs transforms and scripts."""
 
     _scripts: Workers
@@ -90,31 +90,31 @@ class Code:
     _threads: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(THREADS))
 
     async def run(self, work: Callable[[], T], size: int) -> T:
-        """What some work on a reply gives. A checkpoint only if the reply is large.
+        """Return the result of some work on a reply. A checkpoint only if the reply is large.
 
         Args:
-            work: Changes nothing.
-            size: Bytes of the reply.
+            work: A function without side effects.
+            size: Size of the reply in bytes.
         """
         if size < LARGE:
             return work()
-        # Left alone when cancelled: it ends by itself, and others need not wait for it.
+        # Abandoned when cancelled: the thread ends by itself, and delays no other call.
         return await trio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._threads)
 
     async def transform(
         self, transform: Transform | Script, answer: Answer, size: int, limit: float
     ) -> Any:
-        """What a transform gives. A checkpoint only if it may take long.
+        """Return the result of a transform. A checkpoint only if it may be slow.
 
         Args:
-            transform: What is applied.
-            answer: To what.
-            size: Bytes of the reply.
-            limit: Seconds that a script may take, > 0.
+            transform: The transform.
+            answer: Its input.
+            size: Size of the reply in bytes.
+            limit: Maximum seconds for a script, > 0.
 
         Raises:
-            TransformError: It gives nothing.
-            ProviderError: The engine of a script could not be asked.
+            TransformError: It has no result.
+            ProviderError: The engine of a script failed.
         """
         if isinstance(transform, MemberPath):
             return transform.apply(answer)
@@ -123,15 +123,15 @@ class Code:
         return script_output(transform, await self._ask(transform, answer.arguments(), limit))
 
     async def call(self, answer: Answer, limit: float) -> Any:
-        """What the function of the Python file gives for `(json, text, context)`. Always a checkpoint.
+        """Return the result of the Python file's function for `(json, text, context)`. Always a checkpoint.
 
         Args:
-            answer: What it is called with.
-            limit: Seconds that it may take, > 0.
+            answer: Its arguments.
+            limit: Maximum seconds, > 0.
 
         Raises:
-            ProviderError: It failed, or took longer.
-            TransformError: It gives nothing.
+            ProviderError: It failed, or took too long.
+            TransformError: It returned nothing.
         """
         if self._function is None:
             msg = "the workers of this provider were not opened; please report this"
@@ -142,22 +142,22 @@ class Code:
         return value
 
     async def rewrite(self, script: Script, values: list[Any], limit: float) -> Any:
-        """What a script makes of a prompt. Always a checkpoint.
+        """Return the prompt that a script returns. Always a checkpoint.
 
         Args:
-            script: What is run.
+            script: The script.
             values: Its arguments.
-            limit: Seconds that it may take, > 0.
+            limit: Maximum seconds, > 0.
 
         Raises:
-            ProviderError: `bad_request`: it failed, or gave nothing; or the engine could not be asked.
+            ProviderError: `bad_request`: it failed, or returned nothing; or the engine failed.
         """
         told = await self._ask(script, values, limit)
         if "error" in told:
             raise ProviderError("bad_request", f"transformRequest fails: {told['error']}")
         if told["value"] is None:
             raise ProviderError(
-                "bad_request", f"transformRequest gives nothing: {show(script.code)}"
+                "bad_request", f"transformRequest returns nothing: {show(script.code)}"
             )
         return told["value"]
 
@@ -165,36 +165,36 @@ class Code:
         return await self._scripts.call([script.source, values], limit)
 
 
-# Following redirects: which request comes next, and what of it may go there.
+# Following of redirects: the next request, and the parts of it that may be sent to the new URL.
 #
-# A prompt is for the origin that the suite names: a redirect to another one is an error, unless the suite
-# allows it. Even then none leads from a public address to a private one, where services trust every
-# client that reaches them.
+# A prompt is meant for the origin in the suite: a redirect to another one is an error, unless the suite
+# allows it. Even then none is followed from a public address to a private one, where services trust every
+# client that can reach them.
 #
-# Credentials stay with the origin for which they were meant: headers that hold one are left out, and what
-# cannot do without one, a body or a URL, is not sent. A redirect that leads to where the request has
-# been is a loop, since nothing is remembered between two steps that could make the answer another one.
+# Credentials are sent only to the origin for which they are meant: headers with credentials are omitted, and
+# a body or a URL with one is not sent. A redirect to an earlier URL is a loop, since no state is kept between
+# two steps that could change the reply.
 
 
 MOST = 10
-"""Redirects that are followed for one request."""
+"""Maximum number of redirects for one request."""
 
 _STATUSES = frozenset({301, 302, 303, 307, 308})
 
 
 @attrs.frozen
-class Guard:
-    """What must not leave the origin for which it is meant."""
+class OriginGuard:
+    """The parts of a request that must not be sent to another origin."""
 
     headers: frozenset[str] = frozenset()
-    """Names, in lower case, besides those that say by themselves that they are secret."""
+    """Names of headers, in lower case, besides those with secret names."""
     secrets: frozenset[str] = attrs.field(default=frozenset(), repr=False)
-    """Texts."""
+    """Secret texts."""
     elsewhere: bool = attrs.field(default=False, kw_only=True)
-    """Whether anything may leave it."""
+    """True if anything may be sent to another origin."""
 
     def without_secrets(self, headers: Mapping[str, str]) -> dict[str, str]:
-        """The headers that may go anywhere."""
+        """Return the headers that may be sent anywhere."""
         return {
             name: value
             for name, value in headers.items()
@@ -204,7 +204,7 @@ class Guard:
         }
 
     def holds_secret(self, text: str) -> bool:
-        """Whether a text holds a secret, in whatever spelling, that is too long to be there by chance."""
+        """Return whether a text contains a secret, in any spelling, too long to occur by chance."""
         long = [secret for secret in self.secrets if len(secret) >= SHORTEST_VALUE]
         return hide(text, long) != text
 
@@ -212,18 +212,18 @@ class Guard:
 async def send_following(
     send: Callable[[HttpRequest], Awaitable[HttpReply]],
     request: HttpRequest,
-    guard: Guard,
+    guard: OriginGuard,
 ) -> HttpReply:
-    """Send a request to where it ends up. A checkpoint if `send` is one.
+    """Send a request and follow its redirects. A checkpoint if `send` is one.
 
     Args:
-        send: One exchange.
-        request: What is sent first.
-        guard: What stays with the first origin.
+        send: Performs one exchange.
+        request: The first request.
+        guard: The parts for the first origin only.
 
     Raises:
-        ProviderError: `bad_request`, if the redirects lead nowhere, or would take a secret elsewhere; or
-            what `send` raises.
+        ProviderError: `bad_request`, if the redirects do not end, or would send a secret elsewhere; or
+            an error of `send`.
     """
     seen = {(request.method, request.url)}
     for _ in range(MOST + 1):
@@ -239,24 +239,24 @@ async def send_following(
 
 
 def is_redirect(reply: HttpReply) -> bool:
-    """Whether a reply says where to ask instead."""
+    """Return whether a reply is a redirect."""
     return reply.status in _STATUSES and bool(reply.headers.get("location"))
 
 
-def next_request(request: HttpRequest, reply: HttpReply, guard: Guard) -> HttpRequest:
-    """The request that a redirect asks for.
+def next_request(request: HttpRequest, reply: HttpReply, guard: OriginGuard) -> HttpRequest:
+    """Return the request for a redirect.
 
     Raises:
-        ProviderError: `bad_request`, if it leads to no HTTP URL, or from https to http, or to another origin
-            where that is not allowed, or would take a secret there.
+        ProviderError: `bad_request`, if its URL is not an HTTP URL, changes from https to http, or has
+            another origin that is not allowed or that would receive a secret.
     """
     try:
         url = encode(urljoin(request.url, reply.headers["location"].strip()))
         fault = url_fault(url)
     except ValueError:
-        fault = "is no URL"
+        fault = "is not a valid URL"
     if fault:
-        raise _failure(reply, "the server redirects to what is no http or https URL")
+        raise _failure(reply, "the server redirects to a URL that is not a valid http or https URL")
     if request.url.lower().startswith("https:") and not url.lower().startswith("https:"):
         where = without_query(url)
         raise _failure(reply, f"the server redirects from https to {where}, which is not encrypted")
@@ -265,16 +265,16 @@ def next_request(request: HttpRequest, reply: HttpReply, guard: Guard) -> HttpRe
     if origin(url) != origin(request.url):
         where = f"{origin(request.url)} redirects to {origin(url)}"
         if not guard.elsewhere:
-            how = "name that URL in the suite, or allow it with followRedirects: any"
+            how = "use that URL in the suite, or allow it with followRedirects: any"
             raise _failure(reply, f"{where}, which is another origin; {how}")
         if is_private(url) and not is_private(request.url):
             raise _failure(reply, f"{where}, which is a private address, and is not followed")
-        # Without its path, which may hold what must not be shown.
+        # Without its path, which may contain a secret.
         if guard.holds_secret(url):
             raise _failure(reply, f"the server redirects to {origin(url)} with a secret in the URL")
         if body is not None and guard.holds_secret(body.decode("utf-8", "replace")):
-            what = f"the server redirects to {origin(url)}, and the body holds a secret"
-            raise _failure(reply, f"{what}; if it may go there, name that URL in the suite")
+            what = f"the server redirects to {origin(url)}, and the body contains a secret"
+            raise _failure(reply, f"{what}; if that is intended, use that URL in the suite")
         headers = guard.without_secrets(headers)
     if is_get:
         headers = _without(headers, {"content-type"})
@@ -283,7 +283,7 @@ def next_request(request: HttpRequest, reply: HttpReply, guard: Guard) -> HttpRe
 
 
 def _becomes_get(method: str, status: int) -> bool:
-    """As browsers do it: a POST that is answered with "look there" is not sent again."""
+    """Return whether the method changes to GET, as in browsers: a POST is not repeated after a redirect."""
     if status == HTTPStatus.SEE_OTHER:
         return method not in ("GET", "HEAD")
     return status in (HTTPStatus.MOVED_PERMANENTLY, HTTPStatus.FOUND) and method == "POST"
@@ -297,39 +297,39 @@ def _failure(reply: HttpReply, message: str) -> ProviderError:
     return ProviderError("bad_request", message, status=reply.status)
 
 
-# What decides the reply of a service, so that it may be kept for equal calls.
+# The identity of a call, by which its reply may be reused for equal calls.
 
 
 READING = ("transform_response", "validate_status")
-"""Keys, in snake_case, that say how a reply is read."""
+"""Keys, in snake_case, that affect how a reply is read."""
 
 
-def find_question(
+def find_cache_question(
     entry: GenericSettings, request: Request, templates: Templates
 ) -> Question | None:
-    """All that decides the reply to a request; see `Cacheable`.
+    """Return everything that decides the reply to a request; see `Cacheable`.
 
     Args:
-        entry: Who is asked, with what is different for this call.
-        request: What is asked.
-        templates: What fills in its variables.
+        entry: The settings of the provider for this call.
+        request: The request.
+        templates: Renders its variables.
 
     Returns:
-        None where a function in a Python file or a file that goes along has a say: both may change, and
-        what a function looks at cannot be seen.
+        None if a function in a Python file or an uploaded file is involved: both may change, and the inputs
+        of a function are unknown.
 
     Raises:
-        ProviderError: `bad_request`: the request cannot be made.
+        ProviderError: `bad_request`: the request is invalid.
     """
     if entry.function is not None or entry.request.files:
         return None
     said = {to_snake(str(key)): value for key, value in entry.config.items()}
     variables = dict(request.vars)
     reading = {name: said[name] for name in READING if said.get(name) is not None}
-    if may_see_variables(entry.transform):
+    if reads_variables(entry.transform):
         reading["vars"] = plain(variables)
     if isinstance(entry.rewrite, Script):
-        # What it makes of the prompt is known when it has run: what it is given decides that.
+        # Its result is known only after it has run: its arguments determine it.
         given = json.dumps([said, request.prompt, variables], default=str)
         asked = HttpRequest(entry.request.url, {}, given.encode(), entry.request.method or "")
     else:
@@ -347,7 +347,7 @@ def find_question(
 def fill(
     entry: GenericSettings, rewrite: str | None, request: Request, templates: Templates
 ) -> Filling:
-    """The variables of a call; the prompt is what a template makes of it.
+    """Return the variables of a call; the prompt is the result of a template.
 
     Raises:
         ProviderError: `bad_request`: the template cannot be rendered.
@@ -361,12 +361,12 @@ def fill(
 
 @attrs.frozen
 class GenericProvider:
-    """Asks a service that the suite describes."""
+    """A provider for a service described in the suite."""
 
     settings: GenericSettings
     _templates: Templates = attrs.field(repr=False)
     _client: HttpClient = attrs.field(repr=False)
-    _code: Code = attrs.field(repr=False)
+    _code: CodeRunner = attrs.field(repr=False)
     _runs_code: bool = True
     _tokens: TokenSource | None = attrs.field(init=False, repr=False)
 
@@ -376,26 +376,26 @@ class GenericProvider:
         return None if asked is None else TokenSource(asked, self._client.send)
 
     async def __call__(self, request: Request, /) -> Reply:
-        """Answer one request, following redirects. A checkpoint, unless the request cannot be made.
+        """Send one request, following redirects. A checkpoint, unless the request is invalid.
 
         Raises:
-            ProviderError: `bad_request` (the request cannot be made, or its redirects lead nowhere),
-                `auth` (there is no token), `attempt_timeout`; what the reply says of a failure; or
-                `malformed_reply`, if the transform finds no output in it.
+            ProviderError: `bad_request` (the request is invalid, or its redirects do not end),
+                `auth` (no token), `attempt_timeout`; the failure in the reply; or `malformed_reply`,
+                if the transform finds no output in it.
         """
         entry = self.settings.changed(request.options)
         if entry.code_keys and not self._runs_code:
-            msg = f"{entry.code_keys[0]} is code, and an untrusted suite runs none"
+            msg = f"{entry.code_keys[0]} is code, which an untrusted suite must not run"
             raise ProviderError("bad_request", msg)
         with trio.move_on_after(entry.timeout):
             return await self._answer(entry, request)
-        msg = f"no whole reply within {entry.timeout:g} seconds (timeoutMs)"
-        raise ProviderError("attempt_timeout", msg)
+        method = entry.request.method or ("GET" if entry.request.body is None else "POST")
+        raise attempt_timeout(request_source(method, entry.request.url), entry.timeout)
 
     def cache_question(self, request: Request, /) -> Question | None:
-        """See `Cacheable` and `find_question`."""
+        """Return everything that decides the reply to a request."""
         entry = self.settings.changed(request.options)
-        return find_question(entry, request, self._templates)
+        return find_cache_question(entry, request, self._templates)
 
     async def _answer(self, entry: GenericSettings, request: Request) -> Reply:
         filling = await self._fill(entry, request)
@@ -408,14 +408,14 @@ class GenericProvider:
             ready = attrs.evolve(ready, headers=headers)
         reading = _reading(entry, ready)
         secrets = entry.own_texts.union(reading.secrets)
-        guard = Guard(entry.own_headers, secrets, elsewhere=entry.follows_anywhere)
+        guard = OriginGuard(entry.own_headers, secrets, elsewhere=entry.follows_anywhere)
         reply = await send_following(self._client.send, ready, guard)
         if token is not None and self._tokens is not None:
-            _judge(self._tokens, token, reply, reading)
+            _update_token(self._tokens, token, reply, reading)
         return await self._read(entry, reading, reply, request)
 
     async def _fill(self, entry: GenericSettings, request: Request) -> Filling:
-        """The variables of a call; the prompt is what `transformRequest` makes of it."""
+        """Return the variables of a call; the prompt is the result of `transformRequest`."""
         if not isinstance(entry.rewrite, Script):
             return fill(entry, entry.rewrite, request, self._templates)
         context = {"vars": dict(request.vars)}
@@ -424,7 +424,7 @@ class GenericProvider:
         return Filling.of(self._templates, {**request.vars, **entry.tools}, prompt)
 
     async def _read(
-        self, entry: GenericSettings, reading: Reading, reply: HttpReply, request: Request
+        self, entry: GenericSettings, reading: ReplyReading, reply: HttpReply, request: Request
     ) -> Reply:
         code, size = self._code, len(reply.body)
         await code.run(partial(reading.check, reply), size)
@@ -441,26 +441,28 @@ class GenericProvider:
         return await code.run(partial(reading.finish, value, reply, answer), size)
 
 
-def _judge(tokens: TokenSource, token: Token, reply: HttpReply, reading: Reading) -> None:
-    """Learn from a reply whether a token is good.
+def _update_token(
+    tokens: TokenSource, token: Token, reply: HttpReply, reading: ReplyReading
+) -> None:
+    """Record whether a reply proves a token valid or invalid.
 
     Raises:
-        ProviderError: `auth`; a token that was good before has come to its end, so the call is worth
-            another attempt, with another token.
+        ProviderError: `auth`; a token that was valid before has expired, so the call deserves another
+            attempt, with another token.
     """
     if reply.status != HTTPStatus.UNAUTHORIZED:
         token.was_accepted = True
         return
     tokens.forget(token)
     if token.was_accepted:
-        error = classify(reply, secrets=reading.secrets)
+        error = reading.classified(reply)
         raise error.told_as(error.message, kind="auth", fault=Fault.TRANSIENT, retries=1)
 
 
-def _reading(entry: GenericSettings, ready: HttpRequest) -> Reading:
-    """How the reply of a call is read: its own secrets are those of its headers as they were filled in."""
+def _reading(entry: GenericSettings, ready: HttpRequest) -> ReplyReading:
+    """Return the settings for reading the reply of a call, with the secrets in its rendered headers."""
     own = secret_texts(ready.headers) - {*entry.secrets}
-    return Reading(
+    return ReplyReading(
         statuses=entry.statuses,
         price=entry.price,
         secrets=longest_first({*entry.secrets, *own}),

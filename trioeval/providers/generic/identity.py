@@ -1,4 +1,4 @@
-"""Who is asked, and as whom: the lane of a request, and what of it must not be shown."""
+"""The identity of a request: its lane, its secrets, and whether its transform reads variables."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -13,19 +13,19 @@ from trioeval.providers.http.endpoint import digest, is_secret_header
 from trioeval.providers.secrets import SHORTEST, is_secret_name, secret_parts
 from trioeval.scripting.javascript import Script
 
-# Whether a transform may see the variables of a test, and not the reply alone.
+# Whether a transform may read the variables of a test, and not only the reply.
 #
-# Paths say what they look into. Of JavaScript only the plainest is known for certain: members of `json` and
-# `text`, calls of their methods, texts, numbers and operators, or a function of one or two arguments that
-# gives such an expression. Everything else may have its ways to the third argument (another name for it,
-# `arguments`, `eval`, a spread, a function that is made of texts), and counts as if it used them.
+# Paths name their root. Only the plainest JavaScript is analysed: members of `json` and `text`, calls of
+# their methods, texts, numbers and operators, or a function of one or two arguments that returns such an
+# expression. Any other code may reach the third argument in some way (another name for it, `arguments`,
+# `eval`, a spread, a function built from texts), and is treated as if it did.
 
 
 _NAME = r"[A-Za-z_$][A-Za-z0-9_$]*"
 _HEAD = re.compile(rf"\s*(?:\(\s*({_NAME})\s*(?:,\s*({_NAME})\s*)?\)|({_NAME}))\s*=>")
 _TEXT = r"""'[^'\\\n\r\u2028\u2029]*'|"[^"\\\n\r\u2028\u2029]*\""""
 # No braces, backticks, backslashes, regular expressions, comments, assignments, arrows or spreads. Brackets
-# hold one number or text: a member whose name is made up can be any.
+# contain one number or text: a computed member name could be anything.
 _TOKEN = re.compile(
     rf"""
     \s+
@@ -43,13 +43,13 @@ _KNOWN = frozenset(
 _MAKES_FUNCTIONS = re.compile(r"\b(?:constructor|bind|call|apply|__\w+)\b")
 
 
-def may_see_variables(transform: Transform | Script | None) -> bool:
-    """Whether it has a way to them; True where that is not certain.
+def reads_variables(transform: Transform | Script | None) -> bool:
+    """Return whether a transform can read variables; True if this is not certain.
 
     Example:
         >>> names = ("json", "text", "context")
         >>> [
-        ...     may_see_variables(Script(code, names))
+        ...     reads_variables(Script(code, names))
         ...     for code in ("json.a.trim()", "(a, b, c) => c.vars.w")
         ... ]
         [False, True]
@@ -64,7 +64,7 @@ def may_see_variables(transform: Transform | Script | None) -> bool:
 
 
 def _is_plain(code: str) -> bool:
-    """Whether code is one of the expressions that this module knows."""
+    """Return whether code is one of the analysed expressions."""
     head = _HEAD.match(code)
     known = _KNOWN if head is None else _KNOWN.union(filter(None, head.groups()))
     place = 0 if head is None else head.end()
@@ -81,11 +81,11 @@ def _is_plain(code: str) -> bool:
 
 
 SHORTEST_VALUE = 8
-"""Characters from which on a value of the environment is not in a text by chance."""
+"""Minimum length of an environment value that does not occur in a text by chance."""
 
 
 def lane_key(request: RequestTemplate) -> str:
-    """Origin and path as the suite writes them, and a digest of what identifies the account."""
+    """Return origin and path as in the suite, and a digest of the parts that identify the account."""
     pairs = _pairs(request)
     headers = [text for name, text in request.headers.items() if is_secret_header(name)]
     said = [*headers, *secret_parameters(pairs), request.auth.credential]
@@ -94,7 +94,7 @@ def lane_key(request: RequestTemplate) -> str:
 
 
 def find_secrets(request: RequestTemplate) -> set[str]:
-    """What must not be shown of a request. What is filled in later is not among it."""
+    """Return the secrets in a request, without those that are filled in later."""
     fixed = {name: text for name, text in request.headers.items() if not MARK.search(text)}
     hidden = [text for text in secret_parameters(_pairs(request)) if not MARK.search(text)]
     coded = [quote(text, safe="") for text in hidden]
@@ -102,7 +102,7 @@ def find_secrets(request: RequestTemplate) -> set[str]:
 
 
 def secret_texts(headers: Mapping[str, str]) -> set[str]:
-    """The values of headers whose names say that they are secret, also without the word in front.
+    """Return the values of headers with secret names, also without their scheme.
 
     Example:
         >>> sorted(secret_texts({"authorization": "Bearer abcd", "x-team": "blue"}))
@@ -118,7 +118,7 @@ def secret_texts(headers: Mapping[str, str]) -> set[str]:
 
 
 def secrets_of_environment(written: Any, environ: Mapping[str, str]) -> frozenset[str]:
-    """The secrets of the environment that stand in a config.
+    """Return the secrets of the environment that a config contains.
 
     Example:
         >>> secrets_of_environment({"body": ["key sk-1"]}, {"MY_KEY": "sk-1", "A_KEY": "sk-2"})
@@ -137,7 +137,7 @@ def secrets_of_environment(written: Any, environ: Mapping[str, str]) -> frozense
 
 
 def own_headers(request: RequestTemplate, environ: Mapping[str, str]) -> frozenset[str]:
-    """The headers that auth sets, or that hold a value of the environment, whatever it is called."""
+    """Return the headers that auth sets, or that contain an environment value, whatever its name."""
     values = [value for value in environ.values() if len(value) >= SHORTEST_VALUE]
     filled = (
         name for name, text in request.headers.items() if any(value in text for value in values)
@@ -150,7 +150,7 @@ def _pairs(request: RequestTemplate) -> list[tuple[str, str]]:
 
 
 def _place(url: str) -> str:
-    """A URL as far as it names a lane: without its query."""
+    """Return the part of a URL that identifies a lane: without its query."""
     place = without_query(url)
     if MARK.search(place):
         return place

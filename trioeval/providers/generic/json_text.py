@@ -1,9 +1,9 @@
-r"""JSON that is written as text with templates in it, so filled in that no value changes its meaning.
+r"""JSON written as text with templates in it, rendered so that no value changes its meaning.
 
-A value between the quotes of a text is escaped; one outside of quotes must be a JSON value of its own. Which
-of the two it is follows from what the template itself prints before it, and so is known only when it is
-rendered: conditions and loops may open and close quotes. Every place where a value is printed is therefore
-put between marks, which hold a number that nobody outside of this process knows.
+A value inside quotes is escaped; one outside of quotes must be a complete JSON value. Which of the two it is
+depends on the text that the template prints before it, and so is known only after rendering: conditions and
+loops may open and close quotes. Every printed value is therefore put between marks, which contain a number
+that is unknown outside of this process.
 """
 
 import json
@@ -18,12 +18,12 @@ import jinja2
 from trioeval.providers.http.replies import NOT_JSON, read_json
 
 _NUMBER = f"{secrets.randbelow(10**18):018d}"
-# Without letters, so that a filter such as `upper` leaves them as they are.
+# Without letters, so that a filter such as `upper` does not change them.
 _BEGIN, _END = f"\ue000{_NUMBER}\ue001", f"\ue000{_NUMBER}\ue002"
 _MARK = re.compile(f"(\ue000{_NUMBER}[\ue001\ue002])")
 _QUOTE = re.compile(r'\\.|\\\Z|"', re.DOTALL)
 _BETWEEN_VALUES = " \t\r\n,"
-"""What a loop may print between two values: `{{ ", " if not loop.last }}`."""
+"""Characters that a loop may print between two values: `{{ ", " if not loop.last }}`."""
 
 _LEXER = jinja2.Environment(keep_trailing_newline=True)  # noqa: S701 - renders nothing
 
@@ -31,7 +31,7 @@ Piece: TypeAlias = "str | list[Piece]"
 
 
 class JsonTextError(Exception):
-    """What was filled in makes it no JSON; the message says where."""
+    """A filled-in text that is not valid JSON; the message says where."""
 
 
 @attrs.frozen
@@ -47,20 +47,20 @@ class JsonText:
 
     text: str
     marked: str = attrs.field(init=False, repr=False, eq=False)
-    """The template that `read` needs the rendering of."""
+    """The template whose rendering `read` needs."""
 
     @marked.default
     def _with_marks(self) -> str:
         try:
             return "".join(_marked(self.text))
         except jinja2.TemplateSyntaxError:
-            return self.text  # told where the entry is read
+            return self.text  # reported when the entry is read
 
     def read(self, rendered: str) -> str:
-        """The JSON that a rendering of `marked` means.
+        """Return the JSON text for a rendering of `marked`.
 
         Raises:
-            JsonTextError: It is none, or a value would change what the text around it means.
+            JsonTextError: It is not JSON, or a value would change the meaning of the text around it.
         """
         text = _join(_nested(rendered))
         if read_json(text) is NOT_JSON:
@@ -70,7 +70,7 @@ class JsonText:
 
 
 def _marked(text: str) -> Iterator[str]:
-    """The pieces of a template, with what prints marks around what prints a value."""
+    """Yield the pieces of a template, with marks printed around each printed value."""
     for _, kind, piece in _LEXER.lex(text):
         if kind == "variable_begin":
             yield f'{piece} "{_BEGIN}" }}}}{{{{'
@@ -81,7 +81,7 @@ def _marked(text: str) -> Iterator[str]:
 
 
 def _nested(rendered: str) -> list[Piece]:
-    """What was printed: texts of the template, and lists for values, which may hold captured blocks."""
+    """Return the output: texts of the template, and lists for values, which may hold captured blocks."""
     open_lists: list[list[Piece]] = [[]]
     for piece in _MARK.split(rendered):
         if piece == _BEGIN:
@@ -96,12 +96,12 @@ def _nested(rendered: str) -> list[Piece]:
     else:
         if len(open_lists) == 1:
             return open_lists[0]
-    msg = "prints a part of a block that was captured; print the whole of it"
+    msg = "prints a part of a captured block; print the whole block"
     raise JsonTextError(msg)
 
 
 def _join(pieces: list[Piece]) -> str:
-    """The text with each value as its place wants it."""
+    """Return the text with each value in the form that its place requires."""
     joined: list[str] = []
     in_quotes, after_backslash = False, False
     for piece in pieces:
@@ -111,7 +111,7 @@ def _join(pieces: list[Piece]) -> str:
                 after_backslash = in_quotes and found == "\\"
                 in_quotes ^= found == '"' or (found == '\\"' and not in_quotes)
         elif after_backslash:
-            msg = "has a backslash in front of a template"
+            msg = "has a backslash before a template"
             raise JsonTextError(msg)
         elif in_quotes:
             joined.append(json.dumps(_plain(piece), ensure_ascii=False)[1:-1])
@@ -119,7 +119,7 @@ def _join(pieces: list[Piece]) -> str:
             value = _join(piece)
             if read_json(value) is NOT_JSON and value.strip(_BETWEEN_VALUES):
                 # Not shown: it may be a secret.
-                msg = "has a template outside of quotes that gives no JSON value"
+                msg = "has a template outside of quotes that does not print a JSON value"
                 raise JsonTextError(msg)
             joined.append(value)
     return "".join(joined)

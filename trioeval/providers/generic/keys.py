@@ -1,4 +1,4 @@
-"""The keys of an entry, and what their values must be."""
+"""The config keys of an entry, and the requirements on their values."""
 
 import ast
 import operator
@@ -20,22 +20,22 @@ from trioeval.providers.config import (
     is_visible,
 )
 
-# Which HTTP statuses are a success: `validateStatus`, read once into the set of statuses it accepts.
+# The HTTP statuses of a success: `validateStatus`, converted once to the set of accepted statuses.
 #
-# A list with ranges (`200-299, 404`, `2xx`), or a comparison as programs write it (`status < 300`). A
-# comparison is read by Python's own parser and evaluated by a walk that knows comparisons and nothing else.
+# It is a list with ranges (`200-299, 404`, `2xx`), or a comparison in program code (`status < 300`). A
+# comparison is parsed by Python's own parser and evaluated by a walk that supports only comparisons.
 
 
 STATUSES = range(100, 1000)
-"""All that a status line can say."""
+"""All statuses that a status line can have."""
 
 SUCCESS = frozenset(range(200, 300))
 
 RIGHT = '"200-299, 404", a status, a list of statuses or a comparison such as "status < 500"'
-"""What `validateStatus` must be."""
+"""The requirement on `validateStatus`."""
 
 _LONGEST = 1000
-"""Characters of a comparison; the parser's work grows with them."""
+"""Maximum length of a comparison; the parser's work grows with it."""
 
 _RANGE = re.compile(r"([1-9]\d\d)(?:\s*-\s*([1-9]\d\d))?|([1-9])xx", re.IGNORECASE)
 _FUNCTION = re.compile(r"\s*\(?\s*([A-Za-z_]\w*)?\s*\)?\s*=>")
@@ -53,7 +53,7 @@ _COMPARE: Mapping[type[ast.cmpop], Compare] = {
 
 
 def read_statuses(value: Any) -> frozenset[int] | None:
-    """The statuses that a `validateStatus` accepts; None if it is none.
+    """Return the statuses that a `validateStatus` accepts; None if it is invalid.
 
     Example:
         >>> sorted(read_statuses("200-202, 404"))
@@ -85,7 +85,7 @@ def _listed(text: str) -> frozenset[int] | None:
 
 
 def _compared(text: str) -> frozenset[int] | None:
-    """The statuses for which a comparison holds; None if it is no comparison, or holds for none."""
+    """Return the statuses for which a comparison holds; None if it is invalid or never holds."""
     name = "status"
     if function := _FUNCTION.match(text):
         name, text = function[1] or name, text[function.end() :]
@@ -104,7 +104,7 @@ def _compared(text: str) -> frozenset[int] | None:
 def _holds(node: ast.expr, name: str, status: int) -> bool:
     match node:
         case ast.BoolOp(ast.And(), parts):
-            # All are looked at, also those that cannot matter: one that is wrong must be found.
+            # All parts are evaluated, even those that cannot matter, so that an invalid one is found.
             return all([_holds(part, name, status) for part in parts])  # noqa: C419
         case ast.BoolOp(_, parts):
             return any([_holds(part, name, status) for part in parts])  # noqa: C419
@@ -151,7 +151,7 @@ NOT_YET = frozenset(
         "token_estimation",
     }
 )
-"""Keys that promptfoo knows, in snake_case; ignoring them would ask something else than is meant."""
+"""Keys of promptfoo, in snake_case; ignoring them would send a different request than intended."""
 
 DROPPED = frozenset(
     {
@@ -168,14 +168,14 @@ DROPPED = frozenset(
         "upgrade",
     }
 )
-"""Headers that are about one connection, and are made anew; names in lower case."""
+"""Headers of one connection, which are created anew; names in lower case."""
 
 MARK = re.compile(r"\{[{%#]")
-"""Where a template begins to be one."""
+"""The start of a template tag."""
 
 _METHOD = re.compile(r"[A-Za-z]+")
 HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-"""What the name of a header is made of."""
+"""The characters of a header's name."""
 
 
 def _is_method(value: Any) -> bool:
@@ -249,4 +249,4 @@ PER_CALL = frozenset(
         *("transform_request", "transform_response", "validate_status"),
     }
 )
-"""Keys, in snake_case, that may differ for one call; the others say who is asked, and so which lane it is."""
+"""Keys, in snake_case, that may differ for one call; the others identify the account, and so the lane."""

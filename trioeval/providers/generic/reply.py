@@ -1,13 +1,13 @@
-"""What of a reply is the output: `transformResponse`, read once into something that can be applied.
+"""The output in a reply: `transformResponse`, parsed once into an object that is applied to each reply.
 
-The form tells the language, and no form has two meanings:
+The form determines the language:
 
 * a member path from `json`, `text` or `context` (`json.choices[0].message.content`);
-* JSONPath, which begins with `$`; a path that can find one value gives that, any other the list of all;
+* JSONPath, which begins with `$`; a path for a single value returns that, any other a list of all;
 * JMESPath, which begins with `jmespath:`;
-* anything else is JavaScript, an expression or a function of `(json, text, context)`, and runs elsewhere.
+* anything else is JavaScript, an expression or a function of `(json, text, context)`, run in a worker.
 
-Queries that are not cheap run elsewhere as well: see `trioeval.scripting.queries.program`.
+Expensive queries run in a worker as well: see `trioeval.scripting.queries.program`.
 """
 
 import json
@@ -35,25 +35,25 @@ from trioeval.scripting.engine import program as engine
 from trioeval.scripting.javascript import Script
 from trioeval.scripting.queries import program
 
-# The worker processes in which the JavaScript of a provider runs.
+# The worker processes that run a provider's JavaScript.
 
 
 WORKERS = 2
-"""Scripts, and queries, of one provider or of one suite that run at once."""
+"""Maximum number of scripts, and of queries, of one provider or suite that run at once."""
 
 
 def engine_workers(directory: Path, environ: Mapping[str, str]) -> WorkerSpec:
-    """The workers that run scripts.
+    """Return the specification of the workers that run scripts.
 
     Args:
-        directory: Where they run; absolute.
-        environ: What they inherit.
+        directory: Their working directory; absolute.
+        environ: Their environment.
     """
     return WorkerSpec.of_own("JavaScript", engine.__file__, directory, environ, WORKERS)
 
 
 NOTHING = object()
-"""Stands for a value that there is not."""
+"""The result for a missing value."""
 
 _MEMBER = r"""\??\.([A-Za-z_$][\w$]*)|(?:\?\.)?\[(?:(\d+)|'([^'\\]*)'|"([^"\\]*)")\]"""
 _STEP = re.compile(_MEMBER)
@@ -63,12 +63,12 @@ _FILE = "file://"
 
 
 class TransformError(TrioevalError):
-    """A transform that gives nothing for this reply; the message says why."""
+    """A transform without a result for this reply; the message says why."""
 
 
 @attrs.frozen(kw_only=True)
 class Answer:
-    """What a transform sees of a reply."""
+    """The input of a transform."""
 
     json: Any
     """The parsed body; `NOTHING` if it is not JSON."""
@@ -77,29 +77,29 @@ class Answer:
     """`response` (status and headers) and `vars`."""
 
     def arguments(self) -> list[Any]:
-        """The three as data of JSON, for code; what is not JSON is null, or its text."""
+        """Return the three arguments for code as JSON data; a value that is not JSON is null, or its text."""
         data = None if self.json is NOTHING else self.json
         return [data, self.text, plain(self.context)]
 
 
 def plain(data: Any) -> Any:
-    """Data of a suite, such as variables, as data of JSON: a date is its text."""
+    """Convert data of a suite, such as variables, to JSON data: a date becomes its text."""
     return json.loads(json.dumps(data, default=str))
 
 
 @attrs.frozen
 class MemberPath:
-    """Members of members, as JavaScript and Python write them."""
+    """A path of members, in the notation of JavaScript and Python."""
 
     written: str
     root: str
     steps: tuple[str | int, ...] = ()
 
     def apply(self, answer: Answer, /) -> Any:
-        """The value at the end of the path.
+        """Return the value at the end of the path.
 
         Raises:
-            TransformError: There is none, or it is null.
+            TransformError: The value is missing or null.
         """
         value = getattr(answer, self.root)
         for step in self.steps:
@@ -115,30 +115,30 @@ class Query:
     language: program.Language
 
     def is_quick(self, size: int) -> bool:
-        """Whether it finds what it finds in so little time that others can wait for it.
+        """Return whether it is fast enough to run while other tasks wait.
 
         Args:
-            size: Bytes or characters of the document, as JSON.
+            size: Size of the document as JSON, in bytes or characters.
         """
         return size <= program.CHEAP and program.is_cheap(self.language, self.written)
 
     def arguments(self, answer: Answer) -> list[Any]:
-        """What `program.run` is called with.
+        """Return the arguments for `program.run`.
 
         Raises:
-            TransformError: There is no JSON to look into.
+            TransformError: The reply is not JSON.
         """
         _found(answer.json, answer, self.written, needs_json=True)
         return [self.language, self.written, answer.json]
 
     def output(self, told: Mapping[str, Any]) -> Any:
-        """The value that the query found; of a JSONPath that may find several, the list of all.
+        """Return the value that the query found; for a JSONPath of several values, the list of all.
 
         Args:
-            told: What `program.run` gave.
+            told: The result of `program.run`.
 
         Raises:
-            TransformError: It found none, or failed.
+            TransformError: It found nothing, or failed.
         """
         if "error" in told:
             raise self.failure(told["error"])
@@ -148,14 +148,14 @@ class Query:
         return values[0] if told["singular"] else values
 
     def failure(self, why: str) -> TransformError:
-        """What is raised where it fails."""
+        """Return the error for a failed query."""
         return TransformError(f"{self.written} fails: {why}")
 
     def apply(self, answer: Answer, /) -> Any:
-        """The output, found in this process: for queries that are quick.
+        """Return the output of a cheap query, run in this process.
 
         Raises:
-            TransformError: There is none.
+            TransformError: The query found nothing, or failed.
         """
         return self.output(program.run(*self.arguments(answer)))
 
@@ -165,7 +165,7 @@ Transform: TypeAlias = MemberPath | Query
 
 
 def read_transform(text: str) -> Transform | Script | str:
-    """The transform that a text is, or what is wrong with it, for the sentence "it …"."""
+    """Return the transform in a text, or its fault, for the sentence "it …"."""
     code = text.strip()
     if found := _PATH.fullmatch(code):
         steps = tuple(
@@ -178,16 +178,16 @@ def read_transform(text: str) -> Transform | Script | str:
     if code.startswith(_JMESPATH):
         return _read_query("jmespath", code.removeprefix(_JMESPATH).strip(), "JMESPath")
     if code.startswith(_FILE):
-        return "names a file that is not a Python file; write file://<file.py>, or the code itself"
+        return "names a file that is not a Python file; use file://<file.py>, or the code itself"
     script = Script(code, ("json", "text", "context"))
     return script.fault() or script
 
 
 def script_output(script: Script, told: Mapping[str, Any]) -> Any:
-    """The output that a script found, from what its engine told.
+    """Return the output of a script, from its engine's result.
 
     Raises:
-        TransformError: It failed, or gave nothing.
+            TransformError: It failed, or returned nothing.
     """
     shown = show(script.code)
     if "error" in told:
@@ -199,7 +199,7 @@ def script_output(script: Script, told: Mapping[str, Any]) -> Any:
 
 def _found(value: Any, answer: Answer, written: str, *, needs_json: bool = False) -> Any:
     if needs_json and answer.json is NOTHING:
-        raise TransformError(f"the reply is not JSON, and {written} looks into JSON")
+        raise TransformError(f"the reply is not JSON, which {written} needs")
     if value is NOTHING or value is None:
         raise TransformError(f"{written} finds nothing in the reply")
     return value
@@ -219,15 +219,15 @@ def _member(value: Any, step: str | int) -> Any:
 
 def _read_query(language: program.Language, query: str, name: str) -> Query | str:
     fault = program.fault(language, query)
-    return Query(query, language) if fault is None else f"is not a {name}: {fault}"
+    return Query(query, language) if fault is None else f"is not a valid {name}: {fault}"
 
 
 def query_workers(directory: Path, environ: Mapping[str, str]) -> WorkerSpec:
-    """The workers that evaluate queries.
+    """Return the specification of the workers that evaluate queries.
 
     Args:
-        directory: Where they run; absolute.
-        environ: What they inherit.
+        directory: Their working directory; absolute.
+        environ: Their environment.
     """
     return attrs.evolve(
         WorkerSpec.of_own("the query", program.__file__, directory, environ, WORKERS),
@@ -246,17 +246,17 @@ async def apply_query(
     *,
     limit: float = program.TIME_LIMIT,
 ) -> Any:
-    """What a query finds. A checkpoint unless it is quick.
+    """Return the result of a query. A checkpoint unless it is cheap.
 
     Args:
-        query: What is looked for.
-        answer: Where.
-        size: Bytes or characters of the document, as JSON.
+        query: The query.
+        answer: The reply.
+        size: Size of the document as JSON, in bytes or characters.
         workers: From `query_workers`.
-        limit: Seconds that a query may take that is not quick, > 0.
+        limit: Maximum seconds for a query that is not cheap, > 0.
 
     Raises:
-        TransformError: It finds nothing, fails, or takes more than it may.
+        TransformError: It finds nothing, fails, or exceeds its time or memory.
     """
     if query.is_quick(size):
         return query.apply(answer)
@@ -271,48 +271,52 @@ async def apply_query(
         raise query.failure(error.message) from error
 
 
-# The reply of a service, read as the suite says: is it a success, what of it is the output.
+# The reply of a service, read as the suite configures it: success or failure, and the output.
 
 
 _CHARSET = re.compile(r"charset\s*=\s*\"?([\w.-]+)", re.IGNORECASE)
 _HTML = re.compile(r"\s*(?:text/html|application/xhtml\+xml)\b", re.IGNORECASE)
 
 
+KEY_SOURCE = "auth or headers in the config"
+"""The place of the credential, for messages."""
+
+
 @attrs.frozen(kw_only=True)
-class Reading:
-    """How the replies of an entry are read."""
+class ReplyReading:
+    """The settings for reading the replies of an entry."""
 
     statuses: frozenset[int] = attrs.field(default=SUCCESS, repr=False)
-    """Those that are a success."""
+    """Statuses of a success."""
     price: Price | None = None
-    """What tokens cost where the reply does not say what the call did."""
+    """Price of tokens if the reply does not report the cost of the call."""
     secrets: tuple[str, ...] = attrs.field(default=(), repr=False)
     """Texts that no error may contain."""
     filled_in: tuple[str, ...] = attrs.field(default=(), repr=False)
-    """Those of them that only this call knows, so that nobody else hides them."""
+    """Those of the secrets that only this call knows, so that they are hidden only here."""
     host: str = ""
-    """Who replies."""
+    """The host that replies."""
 
     def check(self, reply: HttpReply) -> None:
-        """Whether a reply is a success.
+        """Raise unless a reply is a success.
 
         Raises:
-            ProviderError: It is none: what its status and body say, or `malformed_reply` for the status of
-                a success that `validateStatus` does not accept.
+            ProviderError: The failure in status and body, or `malformed_reply` for the status of a success
+                that `validateStatus` does not accept.
         """
         if reply.status in self.statuses:
             return
         if is_success(reply):
-            what = f"HTTP {reply.status} is not a status that validateStatus accepts"
+            what = f"validateStatus does not accept HTTP {reply.status}"
             raise self.failure("malformed_reply", what, reply)
-        raise classify(reply, secrets=self.secrets, host=self.host)
+        raise self.classified(reply)
 
     def whole(self, reply: HttpReply, answer: Answer) -> Any:
-        """The output where no transform says what it is: the JSON that the body is, or its text.
+        """Return the output without a transform: the JSON in the body, or its text.
 
         Raises:
-            ProviderError: The body is empty (`empty_reply`), tells of an error, is not the JSON that it
-                says it is, or is a page for people (`malformed_reply`).
+            ProviderError: The body is empty (`empty_reply`), is an error, is not JSON despite its content
+                type, or is an HTML page (`malformed_reply`).
         """
         declared = reply.headers.get("content-type", "")
         if answer.json is NOTHING:
@@ -320,23 +324,23 @@ class Reading:
                 raise self.failure("empty_reply", "the reply has no body", reply)
             if is_json_type(declared):
                 raise self.failure(
-                    "malformed_reply", "the reply says that it is JSON, and is not", reply
+                    "malformed_reply", "the reply is not JSON, despite its content-type", reply
                 )
             if _HTML.match(declared):
-                what = "the reply is an HTML page; if that is meant, say transformResponse: text"
+                what = "the reply is an HTML page; if that is intended, set transformResponse: text"
                 raise self.failure("malformed_reply", what, reply)
             return answer.text
         if answer.json is None:
             raise self.failure("empty_reply", "the reply is null", reply)
         if isinstance(answer.json, Mapping) and answer.json.get("error"):
-            raise classify(reply, secrets=self.secrets, host=self.host)
+            raise self.classified(reply)
         return answer.json
 
     def finish(self, value: Any, reply: HttpReply, answer: Answer) -> Reply:
-        """The reply that a value means: the output itself, or an object with `output` or `error`, and more.
+        """Return the reply for a value: the output itself, or an object with `output` or `error`, and more.
 
         Raises:
-            ProviderError: `unexpected`: the object tells of an error, or is not right.
+            ProviderError: `unexpected`: the object has an error, or is invalid.
         """
         keys = surely_keys(self.filled_in)
         value = hide_in(value, keys)
@@ -355,13 +359,17 @@ class Reading:
             metadata={**hide_in(read_metadata(reply, {}), self.filled_in), **told.metadata},
         )
 
+    def classified(self, reply: HttpReply) -> ProviderError:
+        """Return the error for a failed reply."""
+        return classify(reply, secrets=self.secrets, host=self.host, key_source=KEY_SOURCE)
+
     def failure(self, kind: ProviderErrorKind, message: str, reply: HttpReply) -> ProviderError:
-        """An error that names the URL and shows the beginning of the body."""
+        """Return an error that names the URL and shows the beginning of the body."""
         return failure(kind, message, reply, self.secrets)
 
 
 def read_answer(reply: HttpReply, variables: Mapping[str, Any]) -> Answer:
-    """What a transform sees of a reply; its headers are without credentials."""
+    """Return the input of a transform for a reply; its headers are without credentials."""
     data = read_json(reply.body)
     return Answer(
         json=NOTHING if data is NOT_JSON else data,

@@ -1,8 +1,8 @@
-"""The body of a request: JSON, text or parts, and what it becomes when its variables are filled in.
+"""A request template: URL, headers and a body of JSON, text or parts, and its rendering for one call.
 
-A text that is JSON with its templates inside strings is taken as JSON, so that no value can break out of its
-string. One that becomes JSON only when it is filled in (`{"n": {{n}}}`) is a `JsonText`, which keeps the
-same law.
+A text that is JSON with its templates inside strings is read as JSON, so that no value can break out of its
+string. One that becomes JSON only when it is rendered (`{"n": {{n}}}`) is a `JsonText`, which ensures the
+same.
 """
 
 import hashlib
@@ -34,11 +34,11 @@ from trioeval.providers.http.replies import NOT_JSON, read_json
 from trioeval.providers.http.wire import HttpRequest
 from trioeval.text import FromModel, verbatim
 
-# Variables in the texts of a request: what is a template is filled in, and what is filled in is no template.
+# Variables in the texts of a request. Rendered values are never rendered again.
 #
-# Three laws. The prompt is text that is ready: what looks like a template inside it stays as it is. A text
-# that is exactly one variable (`"{{ messages }}"`) becomes that variable's value, with its type; a text
-# variable stays text, whatever is in it. All other texts are rendered as text.
+# Three rules. The prompt is final text: a template inside it is not rendered. A text that is exactly one
+# variable (`"{{ messages }}"`) becomes that variable's value, with its type; a text variable stays text,
+# whatever it contains. All other texts are rendered as text.
 
 
 PROMPT = "prompt"
@@ -51,21 +51,21 @@ class Filling:
     """The variables of one call."""
 
     prompt: Any
-    """The prompt, or what the suite's own code made of it."""
+    """The prompt, or the result of the suite's own code for it."""
     _templates: Templates = attrs.field(repr=False)
     _given: Mapping[str, Any] = attrs.field(repr=False)
-    """What templates are rendered with."""
+    """Variables for templates."""
 
     @classmethod
     def of(cls, templates: Templates, variables: Mapping[str, Any], prompt: Any) -> "Filling":
-        """The variables of a test, and a prompt; a variable of that name is not seen."""
+        """Combine the variables of a test with a prompt, which hides a variable of that name."""
         return cls(prompt, templates, {**variables, PROMPT: verbatim(prompt)})
 
     def text(self, written: str, what: str) -> str:
-        """The text with its variables filled in.
+        """Return the text with its variables filled in.
 
         Raises:
-            ProviderError: `bad_request`, which names `what`: it cannot be rendered.
+            ProviderError: `bad_request`, with `what` in its message: the text cannot be rendered.
         """
         if "{" not in written:
             return written
@@ -75,7 +75,7 @@ class Filling:
             raise ProviderError("bad_request", f"{what}: {error}") from error
 
     def data(self, written: Any, what: str) -> Any:
-        """Data of JSON with its texts filled in; names of members stay as they are.
+        """Return JSON data with its texts filled in; names of members are unchanged.
 
         Raises:
             ProviderError: See `text`.
@@ -108,14 +108,14 @@ _LIKE_JSON = re.compile(r"\s*(?:\{(?![{%#])|\[)")
 
 @attrs.frozen
 class JsonBody:
-    """Data, with templates inside its texts."""
+    """JSON data with templates inside its texts."""
 
     data: Any
 
 
 @attrs.frozen
 class TextBody:
-    """A template of text that is no JSON."""
+    """A template of text that is not JSON."""
 
     text: str
 
@@ -130,13 +130,13 @@ class FieldPart:
 
 @attrs.frozen
 class FilePart:
-    """A file that goes along."""
+    """A file of a form."""
 
     name: str
     path: str
     """A template, relative to the suite."""
     filename: str | None = None
-    """What the service is told; None is the file's own name."""
+    """The name sent to the service; None uses the file's own name."""
     content_type: str = "application/octet-stream"
 
 
@@ -152,14 +152,14 @@ Body: TypeAlias = JsonBody | JsonText | TextBody | MultipartBody
 
 @attrs.frozen
 class Content:
-    """A body that is ready."""
+    """A rendered body."""
 
     data: bytes = attrs.field(repr=lambda data: f"<{len(data)} bytes>")
     content_type: str
 
 
 def is_json_type(content_type: str) -> bool:
-    """Whether a content type is one of JSON.
+    """Return whether a content type is JSON.
 
     Example:
         >>> is_json_type("application/json; charset=utf-8"), is_json_type("application/x-ndjson")
@@ -169,11 +169,11 @@ def is_json_type(content_type: str) -> bool:
 
 
 def text_body(text: str, content_type: str | None) -> Body:
-    """What a body is that is written as text.
+    """Return the body for a text.
 
     Args:
         text: The template.
-        content_type: What the headers say; None if they say nothing.
+        content_type: The content type in the headers; None if there is none.
     """
     is_json = (
         _LIKE_JSON.match(text) is not None if content_type is None else is_json_type(content_type)
@@ -185,15 +185,15 @@ def text_body(text: str, content_type: str | None) -> Body:
 
 
 def render_body(
-    body: Body | None, filling: Filling, files: Mapping[FilePart, "LoadedFile"]
+    body: Body | None, filling: Filling, files: Mapping[FilePart, "FormFile"]
 ) -> Content | None:
-    """The body of one call.
+    """Return the body of one call.
 
-    A prompt that the suite's own code made an object is merged over the data, or is the body where there
-    is none.
+    A prompt that the suite's own code made an object is merged over the data, or is the body if there is
+    none.
 
     Raises:
-        ProviderError: `bad_request`, if it cannot be rendered, or would not be what it must be.
+        ProviderError: `bad_request`, if it cannot be rendered, or is invalid afterwards.
     """
     prompt = filling.prompt
     match body:
@@ -207,7 +207,9 @@ def render_body(
                 filled = {**filled, **prompt}
             return _json(filled)
         case _ if isinstance(prompt, Mapping):
-            raise ProviderError("bad_request", "transformRequest gave an object, the body is text")
+            raise ProviderError(
+                "bad_request", "transformRequest returned an object, but the body is text"
+            )
         case JsonText():
             return _json_text(body, filling)
         case TextBody(text):
@@ -233,8 +235,8 @@ def _json_text(written: JsonText, filling: Filling) -> Content:
 
 
 @attrs.frozen
-class LoadedFile:
-    """A file as it is at the time of a call."""
+class FormFile:
+    """A file read for one call."""
 
     path: Path
     data: bytes = attrs.field(repr=lambda data: f"<{len(data)} bytes>")
@@ -243,7 +245,7 @@ class LoadedFile:
 def _multipart(
     parts: tuple[FieldPart | FilePart, ...],
     filling: Filling,
-    files: Mapping[FilePart, LoadedFile],
+    files: Mapping[FilePart, FormFile],
 ) -> Content:
     written: list[bytes] = []
     for part in parts:
@@ -268,16 +270,16 @@ def _multipart(
 
 
 def _quoted(name: str) -> str:
-    """A name as forms write it, so that it can end neither its quotes nor its line."""
+    """Return a name escaped for forms, so that it cannot end its quotes or its line."""
     return name.replace("\n", "%0A").replace("\r", "%0D").replace('"', "%22")
 
 
 def _boundary(parts: list[bytes]) -> str:
-    """A line that none of the parts has, since it would have to hold its own digest."""
+    """Return a line that none of the parts contains, since it would have to contain its own digest."""
     return hashlib.sha256(b"\r\n".join(parts)).hexdigest()[:32]
 
 
-# The request of an entry: templates for all of its parts, and what they become for one call.
+# The request of an entry: templates for all of its parts, and their rendering for one call.
 
 
 @attrs.frozen(kw_only=True)
@@ -288,12 +290,12 @@ class RequestTemplate:
     """None is POST for a request with a body, else GET."""
     url: str = attrs.field(repr=False)
     headers: Mapping[str, str] = attrs.field(factory=dict, repr=False)
-    """With lower-case names."""
+    """Headers with lower-case names."""
     query: Mapping[str, str] = attrs.field(factory=dict, repr=False)
     body: Body | None = attrs.field(default=None, repr=False)
     auth: Auth = attrs.field(default=NO_AUTH, repr=False)
     _whole_url: str | None = attrs.field(init=False, repr=False, eq=False)
-    """The URL that is sent, where nothing has to be filled in."""
+    """The encoded URL, if it is not a template."""
 
     @_whole_url.default
     def _checked_once(self) -> str | None:
@@ -302,21 +304,20 @@ class RequestTemplate:
 
     @property
     def files(self) -> tuple[FilePart, ...]:
-        """The files that go along."""
+        """The files of a form."""
         if not isinstance(self.body, MultipartBody):
             return ()
         return tuple(part for part in self.body.parts if isinstance(part, FilePart))
 
-    def render(self, filling: Filling, files: Mapping[FilePart, LoadedFile]) -> HttpRequest:
-        """The request of one call.
+    def render(self, filling: Filling, files: Mapping[FilePart, FormFile]) -> HttpRequest:
+        """Return the request of one call.
 
         Args:
             filling: Its variables.
-            files: Those of `files`, read.
+            files: The loaded `files`.
 
         Raises:
-            ProviderError: `bad_request`: a template cannot be rendered, or what comes of it cannot be
-                sent.
+            ProviderError: `bad_request`: a template cannot be rendered, or the result is invalid.
         """
         url = self._url(filling)
         query = {
@@ -341,7 +342,7 @@ class RequestTemplate:
         if fault := url_fault(url):
             raise ProviderError("bad_request", f"the url {fault} when its variables are filled in")
         if MARK.search(self.url) and has_dot_segments(url):
-            # It would lead somewhere else than the suite says.
+            # It would leave the path that the suite names.
             raise ProviderError(
                 "bad_request",
                 'the url has a path with "." or ".." when its variables are filled in',
@@ -351,17 +352,17 @@ class RequestTemplate:
     def _header(self, name: str, value: str, filling: Filling) -> str:
         text = filling.text(value, f'the header "{name}"')
         if not is_visible(text):
-            # A line end would be another header; the value may be secret.
+            # A line end would start another header; the value may be secret.
             raise ProviderError("bad_request", f'the header "{name}" is not printable ASCII text')
         return text.strip()
 
 
-# The parts of a form: read from the suite, and their files read for each call. A file belongs to the suite:
-# it is under the suite's folder, whatever a variable in its path says.
+# The parts of a form: read from the suite, and their files loaded for each call. A file must be in the
+# suite's folder, even if a variable is part of its path.
 
 
 LARGEST = 64 * 1024 * 1024
-"""Bytes that a file may have."""
+"""Maximum size of a file in bytes."""
 
 _PARTS = ".config.multipart.parts"
 
@@ -386,7 +387,7 @@ PART_KEYS: Mapping[str, tuple[Key, ...]] = {
         Key("contentType", "a media type", _is_content_type),
     ),
 }
-"""What each kind of part takes besides `kind`."""
+"""The keys of each kind of part besides `kind`."""
 
 SOURCE = (Key("type", '"path"', lambda it: it == "path"), Key("path", "text", is_text))
 
@@ -394,10 +395,10 @@ SOURCE = (Key("type", '"path"', lambda it: it == "path"), Key("path", "text", is
 def read_parts(
     given: Mapping[str, Any], around: Surroundings
 ) -> tuple[tuple[FieldPart | FilePart, ...], list[Problem]]:
-    """Read `multipart`: its parts, and what is wrong with them."""
+    """Return the parts of `multipart`, and its problems."""
     listed = given.get("parts")
     if set(given) != {"parts"} or not isinstance(listed, list) or not listed:
-        fault = "must be an object with parts, a list of one part or more"
+        fault = "must be an object with parts, a list of at least one part"
         return (), [Problem(".config.multipart", fault)]
     parts: list[FieldPart | FilePart] = []
     problems: list[Problem] = []
@@ -425,7 +426,7 @@ def _read_part(one: Any, path: str, around: Surroundings) -> FieldPart | FilePar
     values, problems = _read_keys(one, (Key("kind", "text", is_text), *PART_KEYS[kind]), path)
     needed = ("name", "value") if kind == "field" else ("name", "source")
     problems += [
-        Problem(f"{path}.{name}", f"is missing; a {kind} needs it")
+        Problem(f"{path}.{name}", f"missing; a {kind} requires it")
         for name in needed
         if one.get(name) is None
     ]
@@ -433,13 +434,13 @@ def _read_part(one: Any, path: str, around: Surroundings) -> FieldPart | FilePar
         return problems or FieldPart(values["name"], values["value"])
     source = values["source"]
     if source.get("type") == "generated":
-        fault = "generated files are not supported yet"
-        return [*problems, Problem(f"{path}.source.type", fault, "known is path")]
+        fault = "generated files are not supported"
+        return [*problems, Problem(f"{path}.source.type", fault, "use path")]
     where, faults = _read_keys(source, SOURCE, f"{path}.source")
     problems += faults
     file = str(where.get("path", "")).removeprefix("file://")
     if not file and not faults:
-        problems.append(Problem(f"{path}.source.path", "is missing"))
+        problems.append(Problem(f"{path}.source.path", "missing"))
     elif file and "{{" not in file and not isinstance(found := find(around, file), Path):
         problems.append(Problem(f"{path}.source.path", found))
     return problems or FilePart(
@@ -460,20 +461,20 @@ def _read_keys(
 
 
 def find(around: Surroundings, file: str) -> Path | str:
-    """A file of the suite, or what is wrong with its name."""
+    """Return the path of a file of the suite, or the fault of its name."""
     path = around.place(file)
     if isinstance(path, Refused):
         return str(path)
     try:
-        return path if path.is_file() else f"there is no file {show(file)}"
+        return path if path.is_file() else f"file {show(file)} not found"
     except OSError as error:
         return f"{show(file)} cannot be read: {error}"
 
 
 async def load_files(
     files: tuple[FilePart, ...], filling: Filling, around: Surroundings
-) -> dict[FilePart, LoadedFile]:
-    """The files of one call. A checkpoint if there are any.
+) -> dict[FilePart, FormFile]:
+    """Load the files of one call. A checkpoint if there are any.
 
     Raises:
         ProviderError: `bad_request`: one of them is missing, outside of the suite's folder or too large.
@@ -481,10 +482,10 @@ async def load_files(
     return {part: await _load(part, filling, around) for part in files}
 
 
-async def _load(part: FilePart, filling: Filling, around: Surroundings) -> LoadedFile:
+async def _load(part: FilePart, filling: Filling, around: Surroundings) -> FormFile:
     written = filling.text(part.path, f'the path of the part "{part.name}"')
     if isinstance(written, FromModel):
-        msg = f'the part "{part.name}": its path would be what a model wrote: {show(written)}'
+        msg = f'the part "{part.name}": its path comes from a model: {show(written)}'
         raise ProviderError("bad_request", msg)
     path = find(around, written)
     if isinstance(path, str):
@@ -493,14 +494,14 @@ async def _load(part: FilePart, filling: Filling, around: Surroundings) -> Loade
         if path.stat().st_size > LARGEST:
             msg = f'the part "{part.name}": {show(written)} is larger than {LARGEST} bytes'
             raise ProviderError("bad_request", msg)
-        return LoadedFile(path, await trio.Path(path).read_bytes())
+        return FormFile(path, await trio.Path(path).read_bytes())
     except OSError as error:
         msg = f'the part "{part.name}": {show(written)} cannot be read: {error.strerror}'
         raise ProviderError("bad_request", msg) from error
 
 
 def _templates_of(part: FieldPart | FilePart) -> Iterator[tuple[str, str]]:
-    """The templates of a part, with their places."""
+    """Yield the templates of a part, with their places."""
     yield "name", part.name
     if isinstance(part, FieldPart):
         yield "value", part.value

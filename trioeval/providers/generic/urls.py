@@ -1,4 +1,4 @@
-"""URLs as suites and servers write them: checked, made fit to be sent, and compared by origin."""
+"""URLs in suites and from servers: validation, encoding, and comparison by origin."""
 
 import re
 import socket
@@ -15,13 +15,13 @@ _SECRET_NAME = re.compile(
 )
 _NAT64 = IPv6Network("64:ff9b::/96")
 _OWN_NAMES = frozenset({"localhost", "localdomain", "local", "internal", "lan", "home"})
-"""Last parts of names that no public server has."""
+"""Last parts of host names that no public server has."""
 _SHORTEST = 8
-"""A shorter value is hardly a secret, and blanking it would blank ordinary words."""
+"""Minimum length of a secret; hiding shorter values would hide ordinary words."""
 
 
 def url_fault(url: str) -> str | None:
-    """What is wrong with a URL; None if nothing is. It is not shown: it may hold a password.
+    """Return the fault of a URL, or None. The URL is not shown, because it may hold a password.
 
     Example:
         >>> url_fault("https://api.example/chat"), url_fault("ftp://api.example")
@@ -40,7 +40,7 @@ def url_fault(url: str) -> str | None:
 
 
 def encode(url: str) -> str:
-    """The URL without its fragment, and with everything encoded that may not stand in one.
+    """Return the URL without its fragment, and with all invalid characters encoded.
 
     Example:
         >>> encode("http://a.example/say?text=good day&x=%20#top")
@@ -52,7 +52,7 @@ def encode(url: str) -> str:
 
 
 def has_dot_segments(url: str) -> bool:
-    """Whether the path of a URL has a "." or ".." between its slashes, also where they are encoded.
+    """Return whether the path of a URL has a segment "." or "..", encoded or not.
 
     Example:
         >>> [
@@ -67,7 +67,7 @@ def has_dot_segments(url: str) -> bool:
 
 
 def with_query(url: str, pairs: Mapping[str, str]) -> str:
-    """The URL with more parameters at its end.
+    """Return the URL with more parameters at its end.
 
     Example:
         >>> with_query("http://a.example/?x=1", {"q": "a&b"})
@@ -79,7 +79,7 @@ def with_query(url: str, pairs: Mapping[str, str]) -> str:
 
 
 def origin(url: str) -> str:
-    """Scheme, host and port, of which credentials may not leave.
+    """Return scheme, host and port, beyond which credentials must not be sent.
 
     Example:
         >>> origin("HTTPS://A.example/x") == origin("https://a.example:443")
@@ -91,19 +91,19 @@ def origin(url: str) -> str:
 
 
 def is_private(url: str) -> bool:
-    """Whether the host of a URL is, by its spelling, this machine or one of its own network.
+    """Return whether the host of a URL is, by its spelling, this machine or in a private network.
 
     Example:
         >>> hosts = ("169.254.169.254", "[::1]", "127.1", "localhost", "8.8.8.8", "api.example")
         >>> [is_private(f"http://{host}/x") for host in hosts]
         [True, True, True, True, False, False]
     """
-    # Full stops and digits of other scripts are read as those of ASCII.
+    # Full stops and digits of other scripts are treated like those of ASCII.
     name = unicodedata.normalize("NFKC", urlsplit(url).hostname or "").replace("\u3002", ".")
     host = name.rstrip(".").partition("%")[0]
     address: IPv4Address | IPv6Address
     try:
-        # As connections read it: also 127.1, 0x7f000001 and 2130706433.
+        # As connections interpret it: also 127.1, 0x7f000001 and 2130706433.
         address = IPv6Address(host) if ":" in host else IPv4Address(socket.inet_aton(host))
     except (OSError, ValueError):
         return host.rpartition(".")[2] in _OWN_NAMES
@@ -118,7 +118,7 @@ def is_private(url: str) -> bool:
 
 
 def fixed_host(url: str) -> str | None:
-    """The host of a URL that may be a template; None where the template decides it.
+    """Return the host of a URL that may be a template; None if the template decides the host.
 
     Example:
         >>> fixed_host("https://a.example/{{x}}"), fixed_host("https://{{x}}.example/")
@@ -134,12 +134,12 @@ def fixed_host(url: str) -> str | None:
 
 
 def without_query(url: str) -> str:
-    """The URL as far as it may be shown."""
+    """Return the part of a URL that may be shown."""
     return re.split(r"[?#]", url, maxsplit=1)[0]
 
 
 def secret_parameters(pairs: Iterable[tuple[str, str]]) -> list[str]:
-    """The values among parameters whose names say that they are secret.
+    """Return the values of parameters with secret names.
 
     Example:
         >>> secret_parameters([("apiKey", "abcdefgh"), ("max_tokens", "12345678")])
@@ -149,5 +149,5 @@ def secret_parameters(pairs: Iterable[tuple[str, str]]) -> list[str]:
 
 
 def parameters(url: str) -> list[tuple[str, str]]:
-    """The parameters of a URL."""
+    """Return the parameters of a URL."""
     return parse_qsl(url.partition("#")[0].partition("?")[2])

@@ -1,7 +1,7 @@
-"""A provider over HTTP: a pure adapter, and one exchange between its two halves.
+"""A provider over HTTP: a pure adapter that builds requests and reads replies, and one exchange.
 
-All that is known of a service's format is in its adapter, which builds requests and reads replies; both are
-tested without a network.
+An adapter holds everything that is specific to a service's format; both of its halves are tested without a
+network.
 """
 
 import json
@@ -31,6 +31,7 @@ from trioeval.providers.config import (
     to_snake,
 )
 from trioeval.providers.http.endpoint import ENDPOINT_KEYS, Endpoint, Service, read_endpoint
+from trioeval.providers.http.failures import failure_text
 from trioeval.providers.http.rate_hints import read_hint
 from trioeval.providers.http.replies import (
     empty,
@@ -54,7 +55,7 @@ from trioeval.usage import Usage
 
 @attrs.frozen
 class PreparedBody:
-    """The fields of a JSON object that are the same for every call, written once.
+    """The constant fields of a JSON object, serialised once.
 
     Example:
         >>> PreparedBody.of({"model": "m"}).complete({"messages": []})
@@ -62,15 +63,15 @@ class PreparedBody:
     """
 
     _fixed: bytes
-    """Between the braces."""
+    """The text between the braces."""
 
     @classmethod
     def of(cls, fixed: Mapping[str, Any]) -> "PreparedBody":
-        """Write the fixed fields; they must be JSON."""
+        """Serialise the constant fields, which must be JSON."""
         return cls(_write(fixed))
 
     def complete(self, fields: Mapping[str, Any]) -> bytes:
-        """The object with these fields behind the others; none may be there already."""
+        """Return the object with more fields at the end; their names must be new."""
         return b"{" + b",".join(filter(None, (self._fixed, _write(fields)))) + b"}"
 
 
@@ -79,7 +80,7 @@ def _write(data: Mapping[str, Any]) -> bytes:
 
 
 _SILENT = re.compile(r"(/embeddings|/moderations|:embedContent)(\?|$)")
-"""Where replies are not made of tokens."""
+"""URLs whose replies have no tokens."""
 
 
 def _is_metrics(value: Any) -> bool:
@@ -87,38 +88,38 @@ def _is_metrics(value: Any) -> bool:
 
 
 METRICS = Key("metrics", '"ttft", or a list of it', _is_metrics)
-"""The key of a config that asks for streams."""
+"""The config key that requests streams."""
 
 
 @attrs.frozen(kw_only=True, slots=False)
 class Adapter(ABC):
     """One model of a service, and the format of its requests and replies.
 
-    A subclass says what its config may hold (`call_keys`, `entry_keys`), builds a body (`fixed_body`,
-    `prompt_fields`) and reads one (`read`). All else is the same for every service.
+    A subclass defines the keys of its config (`call_keys`, `entry_keys`), builds a body (`fixed_body`,
+    `prompt_fields`) and reads one (`read`). Everything else is the same for every service.
     """
 
     endpoint: Endpoint
     layers: tuple[Mapping[str, Any], ...] = attrs.field(default=({},), repr=False)
-    """The checked config of the entry and the options of calls over it, by snake_case key; None takes a
-    default away."""
+    """The checked config of the entry, then the options of calls, by snake_case key; None removes a
+    default."""
     defaults: Mapping[str, Any] = attrs.field(factory=dict)
-    """What the environment sets where the config says nothing."""
+    """Defaults from the environment."""
 
     call_keys: ClassVar[tuple[Key, ...]]
     """Keys that may differ from call to call."""
     entry_keys: ClassVar[tuple[Key, ...]] = ()
     """Keys that are the same for all calls of an entry, besides those of the endpoint."""
     default_keys: ClassVar[tuple[Key, ...]] = ()
-    """Keys whose defaults variables of the environment may set; see `Service.variables`."""
+    """Keys whose defaults the environment may set; see `Service.variables`."""
     path: ClassVar[str] = ""
-    """What is below the base URL."""
+    """Path below the base URL."""
     holder: ClassVar[str] = "the message"
-    """What holds the answer, for the error of an empty one."""
+    """The part of a reply with the content, for the error of an empty one."""
     limit_key: ClassVar[str] = "max_tokens"
-    """The key of the config that bounds the length of a reply."""
+    """The config key of the maximum length of a reply."""
     origin_fields: ClassVar[Mapping[str, str]] = {"id": "id", "model": "model"}
-    """Names in the metadata, and the fields of a reply that they come from."""
+    """Names in the metadata, and the fields of a reply for them."""
 
     @classmethod
     def read_entry(
@@ -131,13 +132,13 @@ class Adapter(ABC):
         """Read the config of an entry.
 
         Args:
-            service: How the service is reached.
-            model: The model's name, as the service knows it.
-            config: The entry's config; a null takes a default away.
-            environ: The environment; empty values count as absent.
+            service: Description of the service.
+            model: The model's name at the service.
+            config: The entry's config; a null removes a default.
+            environ: Environment variables; empty values count as absent.
 
         Returns:
-            The settings, or everything that is wrong.
+            The settings, or all problems.
         """
         own_keys = (*cls.call_keys, *cls.entry_keys)
         values, problems = read_config(config, (*own_keys, *ENDPOINT_KEYS))
@@ -146,7 +147,7 @@ class Adapter(ABC):
         problems += [*faults, *wrong, *cls.find_conflicts(service, (values,))]
         if endpoint is None or problems:
             return problems
-        # What the endpoint has read stays there: no credential is kept twice.
+        # Values for the endpoint are only stored there: no credential is stored twice.
         names = {to_snake(key.name) for key in own_keys}
         own = {name: value for name, value in values.items() if name in names}
         return AdapterSettings(cls(endpoint=endpoint, layers=(own,), defaults=defaults))
@@ -159,14 +160,14 @@ class Adapter(ABC):
         values: Mapping[str, Any],
         environ: Mapping[str, str],
     ) -> tuple[Endpoint | None, list[Problem]]:
-        """The endpoint that an entry means; see `read_endpoint`."""
+        """Return the endpoint of an entry; see `read_endpoint`."""
         return read_endpoint(service, model, values, environ)
 
     @classmethod
     def read_defaults(
         cls, service: Service, environ: Mapping[str, str]
     ) -> tuple[dict[str, Any], list[Problem]]:
-        """The defaults that the environment sets, by key, and what is wrong with them."""
+        """Return the defaults from the environment, by key, and their problems."""
         defaults: dict[str, Any] = {}
         problems: list[Problem] = []
         for key in cls.default_keys:
@@ -187,16 +188,16 @@ class Adapter(ABC):
     def find_conflicts(
         cls,
         service: Service,  # noqa: ARG003 - for subclasses
-        layers: Sequence[Mapping[str, Any]],  # noqa: ARG003 - likewise
+        layers: Sequence[Mapping[str, Any]],  # noqa: ARG003 - for subclasses
     ) -> list[Problem]:
-        """What is wrong with values of the last layer that are each right by themselves."""
+        """Return problems of values in the last layer that are valid on their own."""
         return []
 
     def with_options(self, options: Mapping[str, Any], /) -> Self:
-        """The adapter for one call, some of whose keys are different.
+        """Return the adapter for one call with other values for some keys.
 
         Raises:
-            ProviderError: `bad_request`, with everything that is wrong with them.
+            ProviderError: `bad_request`, with all problems of the options.
         """
         if not options:
             return self
@@ -205,37 +206,37 @@ class Adapter(ABC):
         problems = problems or self.find_conflicts(self.endpoint.service, layers)
         if problems:
             told = "; ".join(map(_tell, problems))
-            raise ProviderError("bad_request", f"the options of the call are not right: {told}")
+            raise ProviderError("bad_request", f"invalid call options: {told}")
         return attrs.evolve(self, layers=layers)
 
     @cached_property
     def given(self) -> Mapping[str, Any]:
-        """The values of all layers, the last one that names a key deciding."""
+        """The values of all layers; the last layer with a key applies."""
         return {name: value for layer in self.layers for name, value in layer.items()}
 
     @property
     def streams(self) -> bool:
-        """Whether replies are requested as streams, to time their first token."""
+        """True if replies are streamed, to measure the time to the first token."""
         return bool(self.given.get("metrics"))
 
     @property
     def show_thinking(self) -> bool:
-        """Whether reasoning belongs to the output; besides the request, all that decides what is read."""
+        """True if reasoning is part of the output; besides the request, all that decides the result."""
         return self.given.get("show_thinking") is not False
 
     @property
     def url(self) -> str:
-        """Where requests go."""
+        """The URL of requests."""
         return self.endpoint.url(self.path)
 
     @cached_property
     def headers(self) -> Mapping[str, str]:
-        """The headers of requests, the credential included."""
+        """The headers of requests, including the credential."""
         return self.endpoint.headers
 
     @cached_property
     def body(self) -> Mapping[str, Any]:
-        """All of the body that does not come from the prompt."""
+        """The body without the fields of the prompt."""
         return self.fixed_body()
 
     @cached_property
@@ -255,15 +256,15 @@ class Adapter(ABC):
         """
 
     def build(self, request: Request, /) -> HttpRequest:
-        """The HTTP request that asks.
+        """Return the HTTP request for a request.
 
         Raises:
-            ProviderError: `bad_request`, if the prompt cannot be sent, or the options of the call are wrong.
+            ProviderError: `bad_request`, if the prompt cannot be sent or the options of the call are wrong.
         """
         return self.with_options(request.options).ask(request.prompt)
 
     def ask(self, prompt: str) -> HttpRequest:
-        """The HTTP request for a prompt.
+        """Return the HTTP request for a prompt.
 
         Raises:
             ProviderError: See `prompt_fields`.
@@ -272,12 +273,12 @@ class Adapter(ABC):
         return HttpRequest(self.url, self.headers, body)
 
     def parse(self, reply: HttpReply, /) -> Reply:
-        """What was answered; of a stream, all of its events.
+        """Return the reply in an HTTP reply, or in all events of a stream.
 
-        A prompt that the service refuses to take is a reply too (`is_refusal`).
+        A prompt that the service refuses is a reply too (`is_refusal`).
 
         Raises:
-            ProviderError: The reply tells of a failure, is not what the service promises, or holds nothing.
+            ProviderError: The reply is a failure, violates the service's format, or is empty.
         """
         if not is_success(reply):
             return self.fail(reply, {})
@@ -289,7 +290,7 @@ class Adapter(ABC):
                 return self.fail(failed, data)
             answer = self._completed(self.read(data, reply), reply, data)
         except RecursionError:
-            # Parsed it could still be; parts of it are written as JSON again.
+            # Parsing still worked; writing parts of it as JSON does not.
             raise self.failure("malformed_reply", "the reply is nested too deeply", reply) from None
         if not answer.is_refusal and self.is_empty(data):
             raise empty(self.holder, answer, self.endpoint, reply, limit=self.limit_key)
@@ -297,51 +298,51 @@ class Adapter(ABC):
 
     @abstractmethod
     def read(self, data: Mapping[str, Any], reply: HttpReply) -> Reply:
-        """What the body of a success says; `parse` adds cost, hint, body and the usual metadata.
+        """Return the content of a success; `parse` adds cost, hint, body and the usual metadata.
 
         Raises:
-            ProviderError: It is not what the service promises.
+            ProviderError: The body violates the service's format.
         """
 
     def is_empty(self, data: Mapping[str, Any]) -> bool:  # noqa: ARG002 - for subclasses
-        """Whether a body that could be read holds nothing, not even an empty text."""
+        """Return whether a valid body has no content, not even an empty text."""
         return False
 
     def find_failure(self, reply: HttpReply, data: Mapping[str, Any]) -> HttpReply | None:
-        """The reply that says what failed, in spite of the status of a success; None if nothing did."""
+        """Return the reply that describes a failure despite the status of a success; None if none failed."""
         return reply if data.get("error") else None
 
     def fail(self, reply: HttpReply, data: Mapping[str, Any]) -> Reply:  # noqa: ARG002 - for subclasses
-        """The reply that a failure is where the service will not take the prompt.
+        """Return the reply for a refused prompt.
 
         Args:
-            reply: What says it.
+            reply: The failed reply.
             data: The body of a success; empty for any other status.
 
         Raises:
-            ProviderError: It is any other failure.
+            ProviderError: For any other failure.
         """
         return read_failure(self.endpoint, reply)
 
     def failure(self, kind: ProviderErrorKind, message: str, reply: HttpReply) -> ProviderError:
-        """An error that names the URL and shows the beginning of the body."""
+        """Return an error that names the URL and shows the beginning of the body."""
         return failure(kind, message, reply, self.endpoint.secrets)
 
     def cost(self, usage: Usage, data: Mapping[str, Any]) -> float | None:  # noqa: ARG002 - for subclasses
-        """US dollars; None where no price is known."""
+        """Return the cost in US dollars; None if no price is known."""
         price = self.endpoint.price
         return None if price is None else price.cost(usage)
 
-    def speaks(self, event: ServerEvent, /) -> bool:  # noqa: ARG002 - for subclasses
-        """Whether an event of a stream holds a part of the answer, or of its reasoning."""
+    def has_output(self, event: ServerEvent, /) -> bool:  # noqa: ARG002 - for subclasses
+        """Return whether an event of a stream has a part of the reply's text, or of its reasoning."""
         return False
 
-    def join(self, events: Iterable[ServerEvent]) -> dict[str, Any] | None:  # noqa: ARG002 - likewise
-        """The body that the events of a stream make; None if they end too early."""
+    def join(self, events: Iterable[ServerEvent]) -> dict[str, Any] | None:  # noqa: ARG002 - for subclasses
+        """Return the body that the events of a stream add up to; None if they end too early."""
         return None
 
     def _completed(self, answer: Reply, reply: HttpReply, data: dict[str, Any]) -> Reply:
-        """The answer with what is read alike for every service."""
+        """Add the values that are read in the same way for every service."""
         origin = {name: data.get(field) for name, field in self.origin_fields.items()}
         return attrs.evolve(
             answer,
@@ -352,9 +353,9 @@ class Adapter(ABC):
         )
 
     def _joined(self, reply: HttpReply) -> HttpReply:
-        """The reply with one object as its body; the same reply, if it is no stream.
+        """Return the reply with one object as its body; the same reply if it is not a stream.
 
-        Written as JSON once more, so that halves of surrogate pairs from two events become one character.
+        Serialised once more, so that halves of surrogate pairs from two events become one character.
         """
         kind = reply.headers.get("content-type", "")
         if not kind.lower().startswith("text/event-stream"):
@@ -371,7 +372,7 @@ class Adapter(ABC):
 
 
 def _number(text: str) -> float | None:
-    """The number that a text is, whole if it is written so; None if it is none."""
+    """Return the number in a text, as an int if it is a whole number; None if it is not a number."""
     for kind in (int, float):
         try:
             return kind(text)
@@ -388,23 +389,23 @@ def _tell(problem: Problem) -> str:
 
 @attrs.frozen
 class AdapterSettings(Settings):
-    """The settings of a provider that asks one model of a service, over the client of the run."""
+    """The settings of a provider that calls one model of a service with the client of the run."""
 
     adapter: Adapter
 
     @property
     def lane_key(self) -> str:
-        """The one of the endpoint."""
+        """The lane key of the endpoint."""
         return self.adapter.endpoint.lane_key
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """Those of the endpoint."""
+        """The secrets of the endpoint."""
         return self.adapter.endpoint.secrets
 
     @property
     def metering(self) -> Metering:
-        """What is read from the body that is sent with an empty prompt."""
+        """The limits in the body that is sent with an empty prompt."""
         endpoint = self.adapter.endpoint
         exact = find_counter(endpoint.model) if endpoint.service.openai_models else None
         known = Metering(
@@ -412,7 +413,7 @@ class AdapterSettings(Settings):
         )
         try:
             empty_one = self.adapter.build(Request(prompt=""))
-        except ProviderError:  # not without a prompt: then only that is counted
+        except ProviderError:  # impossible without a prompt: then only the prompt is counted
             return known
         sent = empty_one.body or b""
         most = 0 if _SILENT.search(empty_one.url) else longest_reply(json.loads(sent or b"{}"))
@@ -425,19 +426,19 @@ class AdapterSettings(Settings):
 
     @asynccontextmanager
     async def open(self, shared: Shared) -> AsyncGenerator["HttpProvider"]:
-        """The adapter with its client."""
+        """Open the adapter with its client."""
         yield HttpProvider(self.adapter, await shared.http())
 
 
 @attrs.frozen
 class HttpProvider:
-    """Asks a service over HTTP."""
+    """A provider that calls a service over HTTP."""
 
     adapter: Adapter
     _client: HttpClient = attrs.field(repr=False)
 
     async def __call__(self, request: Request, /) -> Reply:
-        """Answer one request. A checkpoint, unless the prompt cannot be sent.
+        """Send one request. A checkpoint, unless the prompt cannot be sent.
 
         Raises:
             ProviderError: See `Adapter.build`, `Adapter.parse` and `HttpClient.send`; or
@@ -449,7 +450,7 @@ class HttpProvider:
         return await self._ask(adapter, ready)
 
     def cache_question(self, request: Request, /) -> Question:
-        """See `Cacheable`: what the adapter sends decides, over whatever client."""
+        """Return the request that the adapter sends, which decides the reply whatever the client."""
         adapter = self.adapter.with_options(request.options)
         endpoint = adapter.endpoint
         return Question(
@@ -469,16 +470,16 @@ class HttpProvider:
         events = EventReader()
         most = most_marks(SLOW)
 
-        def speaks(event: ServerEvent) -> bool:
-            # Other lanes would wait while so many values are parsed, and no part of an answer has them.
-            return not has_more_marks(event.data.encode(), most) and adapter.speaks(event)
+        def has_output(event: ServerEvent) -> bool:
+            # Parsing so many values would delay other lanes, and no part of a reply has them.
+            return not has_more_marks(event.data.encode(), most) and adapter.has_output(event)
 
         def listen(part: bytes) -> None:
             nonlocal first_at
-            if first_at is None and any(map(speaks, events.feed(part))):
+            if first_at is None and any(map(has_output, events.feed(part))):
                 first_at = trio.current_time()
 
-        answer = await exchange(self._client, ready, timeout, heard=listen)
+        answer = await exchange(self._client, ready, timeout, on_part=listen)
         reply = await read_reply(adapter, answer)
         if first_at is None or answer.status >= HTTPStatus.BAD_REQUEST:
             return reply
@@ -486,37 +487,47 @@ class HttpProvider:
 
 
 async def read_reply(adapter: Adapter, reply: HttpReply) -> Reply:
-    """What was answered. A checkpoint only if the reply is large: others need not wait for its reading.
+    """Return the reply in an HTTP reply. A checkpoint only if the body is large.
 
     Raises:
         ProviderError: See `Adapter.parse`.
     """
     if len(reply.body) < SLOW:
         return adapter.parse(reply)
-    # Left alone when cancelled: it ends by itself.
+    # Abandoned when cancelled: the thread ends by itself.
     return await trio.to_thread.run_sync(adapter.parse, reply, abandon_on_cancel=True)
 
 
 async def exchange(
     client: HttpClient,
     request: HttpRequest,
-    timeout: float,  # noqa: ASYNC109 - declared in the suite, and told as the failure of one attempt
+    timeout: float,  # noqa: ASYNC109 - configured in the suite, and reported as the failure of one attempt
     *,
-    heard: Callable[[bytes], object] | None = None,
+    on_part: Callable[[bytes], object] | None = None,
 ) -> HttpReply:
-    """One exchange within its time. Always a checkpoint.
+    """Send a request and wait for its reply within a time limit. Always a checkpoint.
 
     Args:
-        client: Who sends it.
-        request: What is sent.
+        client: The HTTP client.
+        request: The request to send.
         timeout: Seconds, > 0.
-        heard: Told of each part of the body when it arrives.
+        on_part: Called with each part of the body when it arrives.
 
     Raises:
         ProviderError: See `HttpClient.send`; or `attempt_timeout`.
     """
     with trio.move_on_after(timeout):
-        return await client.send(request, heard=heard)
-    source = request_source(request.method, request.url)
-    msg = f"no whole reply from {source} within {timeout:g} seconds (timeoutMs)"
-    raise ProviderError("attempt_timeout", msg)
+        return await client.send(request, on_part=on_part)
+    raise attempt_timeout(request_source(request.method, request.url), timeout)
+
+
+def attempt_timeout(source: str, timeout: float) -> ProviderError:
+    """Return the error for a call without a complete reply in time.
+
+    Args:
+        source: Method and URL, from `request_source`.
+        timeout: Seconds.
+    """
+    title = f"no complete reply within {timeout:g} seconds from"
+    advice = "raise timeoutMs, or check that the server is not overloaded"
+    return ProviderError("attempt_timeout", failure_text(title, source, advice=advice))

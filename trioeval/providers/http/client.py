@@ -1,12 +1,12 @@
-"""The HTTP client of a run: the only module that sends with one.
+"""The HTTP client of a run: the only module that imports the HTTP library.
 
-It is imported when the first provider that needs a network is opened, because the import takes
-longer than everything else of a small run.
+It is imported when the first provider that needs a network is opened, because the import takes longer than
+everything else in a small run.
 
-A run has one `HttpClient`. Nothing waits inside it: the number of connections is not limited here,
-since lanes bound the calls in flight, and a wait for the pool would be a second, invisible queue. It
-does not retry, because the lane owns retries. The only time limit is the one for connecting; the others
-are the caller's cancel scopes.
+A run has one `HttpClient`. It never makes a call wait: the number of connections is not limited here, since
+lanes limit the calls in flight, and waiting for a pool would be a second, invisible queue. It does not retry,
+because the lane does. The only time limit is the one for connecting; the others are the caller's cancel
+scopes.
 """
 
 import socket
@@ -34,7 +34,7 @@ from trioeval.providers.bounds import (
     too_large,
     too_many_lines,
 )
-from trioeval.providers.http.failures import excerpt
+from trioeval.providers.http.failures import excerpt, failure_text
 from trioeval.providers.http.tls import EncryptedKeyError, load_identity
 from trioeval.providers.http.wire import (
     HttpClient,
@@ -45,25 +45,25 @@ from trioeval.providers.http.wire import (
     request_source,
 )
 
-# Unpacking replies that come compressed although nobody asked for that, without growing past a bound.
+# Decompression of replies that are compressed although this was not requested, up to a maximum size.
 
 
 _PLAIN = frozenset({"", "identity"})
 _ZLIB = frozenset({"gzip", "x-gzip", "deflate"})
 _ANY_HEADER = zlib.MAX_WBITS | 32
-"""Recognise gzip and zlib by their first bytes."""
+"""Detects gzip and zlib by their first bytes."""
 
 
 @attrs.define
 class Unpacker:
-    """The body of one reply, as it arrives.
+    """The body of one reply, decompressed as it arrives.
 
     Args:
         encoding: The reply's `content-encoding`.
-        most: Bytes that the unpacked body may have.
+        most: Maximum bytes of the decompressed body.
 
     Raises:
-        ProviderError: `malformed_reply`, if the encoding is not known.
+        ProviderError: `malformed_reply`, if the encoding is unknown.
 
     Example:
         >>> body = Unpacker("gzip", most=100)
@@ -74,7 +74,7 @@ class Unpacker:
     encoding: str
     most: int
     size: int = 0
-    """Bytes unpacked so far."""
+    """Bytes decompressed so far."""
     _fed: bool = attrs.field(init=False, default=False)
     _zlib: "zlib._Decompress | None" = attrs.field(init=False, default=None)
 
@@ -83,37 +83,37 @@ class Unpacker:
         if encoding in _ZLIB:
             self._zlib = zlib.decompressobj(_ANY_HEADER)
         elif encoding not in _PLAIN:
-            msg = f"the reply is packed as {encoding[:40]!r}, which was not asked for"
+            msg = f"the reply has the encoding {encoding[:40]!r}, which was not requested"
             raise ProviderError("malformed_reply", msg)
 
     @property
     def is_too_large(self) -> bool:
-        """Whether there is more than allowed."""
+        """True if the body exceeds the maximum."""
         return self.size > self.most
 
     @property
     def is_whole(self) -> bool:
-        """Whether the body may end here."""
+        """True if the body may end here."""
         return self._zlib is None or self._zlib.eof or not self._fed
 
     def feed(self, part: bytes) -> bytes:
-        """What a part holds; at most one byte more than what is allowed in all.
+        """Return the decompressed content of a part; at most one byte more than the maximum in total.
 
         Raises:
-            ProviderError: `malformed_reply`, if it cannot be unpacked.
+            ProviderError: `malformed_reply`, if it cannot be decompressed.
         """
         self._fed = self._fed or bool(part)
         if self._zlib is not None:
             try:
                 part = self._unpacked(part)
             except zlib.error as error:
-                msg = f"the reply cannot be unpacked: {error}"
+                msg = f"the reply cannot be decompressed: {error}"
                 raise ProviderError("malformed_reply", msg) from error
         self.size += len(part)
         return part
 
     def _unpacked(self, part: bytes) -> bytes:
-        """Like `feed`. A body may be several packed ones, one after another."""
+        """Decompress a part. A body may be several compressed ones in a row."""
         room = max(1, self.most + 1 - self.size)
         found = bytearray()
         while part and len(found) < room:
@@ -139,15 +139,15 @@ async def open_http(
     hosts: frozenset[str] | None = None,
     wall_clock: Callable[[], float] = time.time,
 ) -> AsyncGenerator[HttpClient]:
-    """The client that all network providers of one `trio.run` share.
+    """Open the client that all network providers of one `trio.run` share.
 
-    Proxies and certificate files are taken from the usual environment variables.
+    Proxies and certificate files come from the usual environment variables.
 
     Args:
-        tls: How servers are trusted; None is the usual way.
-        max_reply_bytes: Largest reply body that is accepted where a request does not say it, in bytes.
+        tls: TLS settings; None uses the defaults.
+        max_reply_bytes: Maximum size of a reply's body in bytes for requests that do not set one.
         hosts: The only hosts that requests may go to; None allows all.
-        wall_clock: Seconds since 1970, for replies that do not tell their date.
+        wall_clock: Seconds since 1970, for replies without a date.
 
     Raises:
         ProviderError: `tls`, if the certificates that `tls` names cannot be read.
@@ -168,13 +168,13 @@ async def open_http(
 
 @attrs.define(eq=False)
 class _Client:
-    """Hands each request a transport of its own, with one connection; who is done puts it back.
+    """Gives each request its own transport with one connection, which is reused afterwards.
 
-    A pool of connections looks through all of them for every request, which at a hundred calls in
-    flight costs more than the request. The client above the transports is left out as well: what it
-    adds (cookies, redirects, authentication flows) is what a provider must not do. All transports
-    share one TLS context, the dear part of them. Of those that nobody uses only so many are kept: each
-    holds a descriptor, and a template may name another host in every row.
+    A connection pool searches all its connections for every request, which at a hundred calls in flight
+    costs more than the request. The library's client above the transports is skipped as well: what it adds
+    (cookies, redirects, authentication flows) is what a provider must not do. All transports share one TLS
+    context, their expensive part. Only a limited number of idle ones is kept: each holds a file descriptor,
+    and a template may name another host in every row.
     """
 
     _max_reply_bytes: int
@@ -183,16 +183,16 @@ class _Client:
     _hosts: frozenset[str] | None = None
     _all: set[httpx2.AsyncHTTPTransport] = attrs.field(factory=set)
     _idle: dict[str, list[httpx2.AsyncHTTPTransport]] = attrs.field(factory=dict)
-    """By host and port, so that a connection that is kept fits the next request; the longest unused
-    place first."""
+    """Idle transports by host and port, so that their connection fits the next request; the longest unused
+    first."""
     _idle_count: int = 0
     _base: int = 0
-    """Descriptors that were taken when there was no connection."""
+    """File descriptors in use before the first connection."""
     _urls: dict[str, httpx2.URL] = attrs.field(factory=dict)
-    """Parsed once: a run has few and asks each many times."""
+    """Parsed URLs: a run has few and uses each many times."""
 
     async def send(
-        self, request: HttpRequest, *, heard: Callable[[bytes], object] | None = None
+        self, request: HttpRequest, *, on_part: Callable[[bytes], object] | None = None
     ) -> HttpReply:
         url = request.url
         place = _place(url)
@@ -203,16 +203,16 @@ class _Client:
             transport = self._take(place) or await self._make(url)
             response = await transport.handle_async_request(ready)
             try:
-                content = await self._read(response, place, heard, most)
+                content = await self._read(response, place, on_part, most)
                 await response.aclose()
             finally:
                 if not response.is_closed:
                     with trio.move_on_after(CLOSE_GRACE, shield=True):
                         await response.aclose()
         except (httpx2.LocalProtocolError, UnicodeEncodeError):
-            # Both hold the header, and with it the key: neither said nor chained.
+            # Both contain the header, and with it the key: neither shown nor chained.
             raise ProviderError(
-                "bad_request", f"the request to {place} cannot be sent: a header is not valid"
+                "bad_request", f"the request to {place} cannot be sent: invalid header"
             ) from None
         except (httpx2.InvalidURL, httpx2.UnsupportedProtocol) as error:
             msg = "the provider's base URL is not a valid HTTP URL"
@@ -224,11 +224,11 @@ class _Client:
             if transport is not None:
                 self._give_back(place, transport)
         kind = response.headers.get("content-type", "")
-        is_stream = heard is not None or kind.startswith("text/event-stream")
+        is_stream = on_part is not None or kind.startswith("text/event-stream")
         check = partial(check_marks, content, most, source=place, is_stream=is_stream)
         if len(content) < SLOW:
             check()
-        else:  # left alone when cancelled: it ends by itself
+        else:  # abandoned when cancelled: the thread ends by itself
             await trio.to_thread.run_sync(check, abandon_on_cancel=True)
         headers = dated(dict(response.headers), self._wall_clock())
         source = request_source(request.method, url)
@@ -267,12 +267,12 @@ class _Client:
 
     @property
     def _has_room(self) -> bool:
-        """Whether one more connection leaves enough descriptors to others; the first one may always try."""
+        """True if one more connection leaves enough file descriptors; the first may always be tried."""
         taken = lowest_free()
         if not self._all:
             self._base = taken or 0
             return True
-        # Many may be on the way to their servers, and have no descriptor yet.
+        # Many may still be connecting, and have no descriptor yet.
         return taken is not None and has_room(max(taken, self._base + len(self._all)))
 
     def _request(self, request: HttpRequest) -> httpx2.Request:
@@ -299,7 +299,7 @@ class _Client:
 
     def _new_transport(self, url: str) -> httpx2.AsyncHTTPTransport:
         address = _proxy_for(url)
-        # Their messages hold the address, and that a password: neither said nor chained.
+        # These errors contain the address with its password: neither shown nor chained.
         with suppress(ValueError, ImportError, httpx2.InvalidURL):
             proxy = None if address is None else httpx2.Proxy(address)
             transport = httpx2.AsyncHTTPTransport(verify=self._tls, proxy=proxy)
@@ -307,8 +307,8 @@ class _Client:
             return transport
         raise ProviderError(
             "connection",
-            f"the proxy that the environment names for {_place(url)} cannot be used: "
-            "say http://host:port or https://host:port (socks5:// needs the package socksio)",
+            f"the proxy in the environment for {_place(url)} cannot be used: "
+            "write http://host:port or https://host:port (socks5:// needs the package socksio)",
             fault=Fault.FATAL,
         )
 
@@ -316,7 +316,7 @@ class _Client:
         self,
         response: httpx2.Response,
         place: str,
-        heard: Callable[[bytes], object] | None,
+        on_part: Callable[[bytes], object] | None,
         most: int,
     ) -> bytes:
         headers, stream = response.headers, response.stream
@@ -326,34 +326,34 @@ class _Client:
             status = response.status_code
             raise ProviderError("malformed_reply", too_large(place, most), status=status)
         if (
-            heard is None
+            on_part is None
             and is_declared
             and not encoding
             and isinstance(stream, httpx2.AsyncByteStream)
         ):
-            # Not more than declared can come, so nothing has to be counted.
+            # The body cannot exceed the declared length, so nothing has to be counted.
             return b"".join([chunk async for chunk in stream])
         unpacker = Unpacker(encoding, most)
         body = bytearray()
         broken: ProviderError | None = None
-        heard = None if heard is None else _counting(heard, place, most)
+        on_part = None if on_part is None else _counting(on_part, place, most)
         with trio.CancelScope() as reading:
             async with aclosing(response.aiter_raw()) as chunks:
                 async for chunk in chunks:
                     try:
                         part = unpacker.feed(chunk)
                         body += part
-                        if heard is not None:
-                            heard(part)
+                        if on_part is not None:
+                            on_part(part)
                     except ProviderError as error:
                         broken = error
                     if unpacker.is_too_large or broken is not None:
-                        # Ends the loop from inside; leaving it would orphan a generator of httpx2.
+                        # Ends the loop from inside; a break would abandon an async generator of httpx2.
                         reading.cancel(reason="the reply cannot be read")
         if broken is not None:
             raise broken
         if not unpacker.is_whole and not unpacker.is_too_large:
-            msg = f"the packed reply of {place} is cut off"
+            msg = f"the compressed reply of {place} is incomplete"
             raise ProviderError("malformed_reply", msg, status=response.status_code)
         if unpacker.is_too_large:
             raise ProviderError(
@@ -368,35 +368,37 @@ class _Client:
 _HEADERS = {
     "user-agent": f"trioeval/{__version__}",
     "accept": "application/json",
-    "accept-encoding": "identity",  # replies are small: unpacking costs more than it saves
+    "accept-encoding": "identity",  # replies are small: decompression costs more than it saves
 }
 
 _DIGITS = 18
-"""Digits of a length that exceeds every bound."""
+"""Number of digits of a length that exceeds every maximum."""
 
 _IDLE = 256
-"""Connections that are kept for later."""
+"""Maximum number of idle connections."""
 
 _URLS = 1024
-"""Parsed URLs that are kept; those with templates in them may be all different."""
+"""Maximum number of parsed URLs; URLs from templates may be all different."""
 
 
-def _counting(heard: Callable[[bytes], object], place: str, most: int) -> Callable[[bytes], object]:
-    """A listener to a stream that refuses too many lines."""
+def _counting(
+    on_part: Callable[[bytes], object], place: str, most: int
+) -> Callable[[bytes], object]:
+    """Return a callback for parts of a stream that refuses too many lines."""
     lines = 0
 
     def count(part: bytes) -> None:
         nonlocal lines
         lines += part.count(b"\n") + part.count(b"\r")
-        if lines > 2 * most_lines(most):  # a line may end in both
+        if lines > 2 * most_lines(most):  # a line may end in CR and LF
             raise too_many_lines(place, most)
-        heard(part)
+        on_part(part)
 
     return count
 
 
 def _is_more(declared: str, most: int) -> bool:
-    """Whether a declared length is more than allowed."""
+    """Return whether a declared length exceeds the maximum."""
     return len(declared) > _DIGITS or int(declared) > most
 
 
@@ -419,7 +421,7 @@ def _tls_context(tls: TlsSettings) -> ssl.SSLContext:
 
 
 def _proxy_for(url: str) -> str | None:
-    """The URL of the proxy that the environment names for a URL, if any; it may hold a password."""
+    """Return the URL of the proxy in the environment for a URL, if any; it may hold a password."""
     parts = urlsplit(url)
     if parts.hostname is None or proxy_bypass(parts.hostname):
         return None
@@ -431,45 +433,53 @@ def _proxy_for(url: str) -> str | None:
 
 
 def _place(url: str) -> str:
-    """Host and port of a URL, without anything that may be secret."""
+    """Return host and port of a URL, without anything secret."""
     try:
         parts = urlsplit(url)
         port = parts.port or (443 if parts.scheme == "https" else 80)
     except ValueError:
-        return "an address that is not valid"
+        return "an invalid address"
     host = parts.hostname or "?"
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _explain(error: Exception, source: str, place: str, proxy: str | None = None) -> ProviderError:
-    """The failure of a request as users read it.
+    """Return the error for a failed request.
 
     Args:
-        error: What the client raised.
+        error: The exception of the HTTP library.
         source: Method and URL of the request.
         place: Host and port of the URL.
-        proxy: The URL of the proxy; the connection leads there.
+        proxy: URL of the proxy to which the connection goes, if any.
     """
     near, tls = place, place
     kind: ProviderErrorKind = "connection"
     fault: Fault | None = None
     if proxy is not None:
-        near = f"the proxy {_place(proxy)} (for {place})"
+        near = f"the proxy {_place(proxy)}"
         tls = f"{place} or its proxy" if proxy.startswith("https:") else place
+    advice = _CHECK_URL if proxy is None else _CHECK_PROXY
     match error:
         case httpx2.ConnectTimeout():
-            message = f"no connection to {near} within {CONNECT_LIMIT:g} seconds"
+            title, detail = f"no connection to {near} within {CONNECT_LIMIT:g} seconds for", ""
         case httpx2.ConnectError() if _is_out_of_files(error):
-            # A refusal of this machine: fewer at once will do.
-            message, fault = f"no connection to {near}: {too_many_open_files()}", Fault.RATE_LIMITED
+            # This machine refused it: fewer connections at a time will work.
+            title, detail, advice = f"no connection to {near} for", too_many_open_files(), ""
+            fault = Fault.RATE_LIMITED
         case httpx2.ConnectError():
-            kind, message = _explain_connect(error, near, tls)
+            kind, title, advice, detail = _explain_connect(error, near, tls, advice)
         case httpx2.ProxyError():
-            message = f"{near} gave no connection ({error})"
+            title, detail = f"{near} refused to connect for", str(error)
         case _:
+            title, advice = "connection lost before the end of the reply from", ""
             detail = str(error) or type(error).__name__
-            message = f"the connection to {place} broke before the reply was complete ({detail})"
-    return ProviderError(kind, f"{message} ({source})", fault=fault)
+    message = failure_text(title, source, advice=advice, detail=detail)
+    return ProviderError(kind, message, fault=fault)
+
+
+_CHECK_URL = "check the URL and the network"
+_CHECK_SERVER = "check that the server is running, and the URL"
+_CHECK_PROXY = "check that the proxy is running, and HTTP_PROXY, HTTPS_PROXY or ALL_PROXY"
 
 
 def _is_out_of_files(error: Exception) -> bool:
@@ -477,33 +487,37 @@ def _is_out_of_files(error: Exception) -> bool:
 
 
 def _explain_connect(
-    error: httpx2.ConnectError, near: str, tls: str
-) -> tuple[ProviderErrorKind, str]:
-    """The causes tell what the client's own exception does not.
+    error: httpx2.ConnectError, near: str, tls: str, advice: str
+) -> tuple[ProviderErrorKind, str, str, str]:
+    """Return kind, title, advice and detail, from causes that the library's own exception omits.
 
     Args:
-        error: What the client raised.
-        near: What the connection should have led to.
-        tls: Whose certificate it may be about.
+        error: The exception of the HTTP library.
+        near: The host and port, or the proxy, to connect to.
+        tls: The possible owners of the certificate.
+        advice: What to check if the cause says nothing better.
     """
     for cause in _causes(error):
         match cause:
             case ssl.SSLCertVerificationError():
-                reason = cause.verify_message
-                return "tls", f"the certificate of {tls} is not valid: {reason}"
+                title = f"invalid certificate of {tls} for"
+                trusted = "check the URL, or set SSL_CERT_FILE to the certificates to trust"
+                return "tls", title, trusted, cause.verify_message
             case ssl.SSLError():
-                return "connection", f"TLS with {tls} failed: {cause.reason}"
+                scheme = "check whether the URL needs http or https"
+                return "connection", f"TLS with {tls} failed for", scheme, str(cause.reason)
             case socket.gaierror():
-                return "connection", f"the host of {near} cannot be found"
+                return "connection", f"host of {near} not found for", advice, ""
             case ConnectionRefusedError():
-                return "connection", f"{near} refused the connection"
+                refused = _CHECK_PROXY if advice == _CHECK_PROXY else _CHECK_SERVER
+                return "connection", f"connection refused by {near} for", refused, ""
             case _:
                 pass
-    return "connection", f"no connection to {near} ({error})"
+    return "connection", f"no connection to {near} for", advice, str(error)
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """The error and all that led to it, nearest first; the client hides some of it."""
+    """Yield the error and all its causes, nearest first; the library hides some of them."""
     yield error
     if isinstance(error, BaseExceptionGroup):
         for part in error.exceptions:

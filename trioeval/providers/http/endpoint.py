@@ -1,7 +1,7 @@
-"""Where a service is and how it is told who asks: the config and environment of an entry, read once.
+"""The endpoint of a service: URL, credential and settings, read once from config and environment.
 
-The same for all services over HTTP: what differs between them is a row of data, a `Service`. Everything
-that can be wrong is found here, before the first call.
+The same for all services over HTTP: their differences are rows of data, each a `Service`. All problems are
+found here, before the first call.
 """
 
 import functools
@@ -18,6 +18,7 @@ from trioeval.errors import Problem
 from trioeval.providers.bounds import MAX_RESPONSE, MOST_BYTES
 from trioeval.providers.config import (
     PRICE,
+    THIS_PROVIDER,
     Key,
     config_path,
     is_positive,
@@ -31,9 +32,9 @@ from trioeval.providers.prices import Price, list_prices, read_price
 from trioeval.providers.secrets import is_secret_name, longest_first, secret_parts, without_scheme
 
 ATTEMPT_LIMIT = 300.0
-"""Seconds that one exchange may take where neither config nor environment says anything."""
+"""Maximum seconds of one exchange if neither config nor environment sets it."""
 LIMIT_VARIABLE = "REQUEST_TIMEOUT_MS"
-"""The environment variable that says it, in milliseconds."""
+"""The environment variable that sets it, in milliseconds."""
 
 _PORTS = {"http": 80, "https": 443}
 
@@ -57,118 +58,120 @@ ENDPOINT_KEYS = (
     MAX_RESPONSE,
     PRICE,
 )
-"""Keys that every service over HTTP takes."""
+"""Keys that every service over HTTP supports."""
 
 
 def is_secret_header(name: str) -> bool:
-    """Whether a header's value is never shown or kept."""
+    """Return whether a header's value is never shown or stored."""
     return is_secret_name(name)
 
 
 @attrs.frozen(kw_only=True)
 class Service:
-    """How a kind of service is reached."""
+    """The description of a kind of service."""
 
     family: str
-    """What lane keys begin with, and prices are found by."""
+    """The first part of lane keys, and the key of prices."""
     default_url: str | None
-    """Base URL without a slash at its end; None where there is none that could be meant."""
+    """Base URL without a trailing slash; None if the user has to set it."""
     key_variables: tuple[str, ...]
-    """Environment variables that may hold the key; the first that is set wins."""
+    """Environment variables for the key; the first one that is set applies."""
     url_variables: tuple[str, ...] = ()
-    """Environment variables that may hold the base URL."""
+    """Environment variables for the base URL."""
     host_variables: tuple[str, ...] = ()
-    """Environment variables that may hold its host alone; they win over whole URLs."""
+    """Environment variables for its host alone; they take precedence over whole URLs."""
     host_path: str = "/v1"
-    """What follows a host that is given alone."""
+    """The path after a host that is given alone."""
     key_header: str = "authorization"
-    """The header that carries the key; `authorization` carries it as a bearer token."""
+    """The header for the key; `authorization` holds it as a bearer token."""
     needs_key: bool = True
     organization_variable: str | None = None
     account_headers: Mapping[str, str] = attrs.field(factory=dict)
-    """The headers that carry `organization` and `project`; what is not named here is refused."""
+    """The headers for `organization` and `project`; a value without a header is an error."""
     limits_per_model: bool = True
-    """Whether each model has rate limits of its own, and so a lane."""
+    """True if each model has its own rate limits, and so its own lane."""
     path: str = ""
-    """What every base URL ends in; it is added where it is missing."""
+    """The end of every base URL; added if missing."""
     version_path: str | None = None
-    """What stands there instead where the config names an `apiVersion`; `{model}` is the model."""
+    """The path used instead if the config sets an `apiVersion`; `{model}` is the model."""
     openai_models: bool = False
-    """Whether its models are OpenAI's own, whose names tell what they can be asked, and how."""
+    """True if its models are OpenAI's own, whose features follow from their names."""
     variables: Mapping[str, str] = attrs.field(factory=dict)
-    """Environment variables that hold defaults of the body, by key."""
+    """Environment variables for defaults of the body, by key."""
     renames: Mapping[str, str] = attrs.field(factory=dict)
-    """Keys of the body that it knows under other names."""
+    """Other names that the service uses for keys of the body."""
     rejects: frozenset[str] = frozenset()
-    """Keys of the body that it answers with an error."""
+    """Keys of the body that the service refuses."""
     cost_field: tuple[str, ...] = ()
-    """Where its replies say what they cost, in US dollars."""
+    """Path of the field in its replies with the cost in US dollars."""
     hosts: tuple[str, ...] = ()
-    """Hosts of the vendor besides that of the default URL; `*` is one or more letters, digits and hyphens."""
+    """The vendor's hosts besides that of the default URL; `*` is one or more letters, digits and hyphens."""
 
 
 @attrs.frozen(kw_only=True, slots=False)
 class Endpoint:
-    """One model behind one base URL, with all that its requests have in common."""
+    """One model at one base URL, with everything that its requests have in common."""
 
     service: Service = attrs.field(repr=lambda service: service.family)
     model: str
     base_url: str = attrs.field(repr=False)
-    """Normal: its host in lower case, without the port that is meant anyway or a slash at its end."""
+    """Normalised: host in lower case, without a default port or a trailing slash."""
     query: str = attrs.field(default="", repr=False)
-    """What every URL ends in, with its question mark."""
+    """The end of every URL, with its question mark."""
     headers: Mapping[str, str] = attrs.field(repr=False)
-    """With lower-case names, the credential included."""
+    """Headers with lower-case names, including the credential."""
     credential: str = attrs.field(repr=False)
-    """What identifies the account: the key, without the word in front of it; "" if there is none."""
+    """The text that identifies the account: the key without its scheme; "" if there is none."""
     signing_secrets: tuple[str, ...] = attrs.field(default=(), repr=False)
-    """Texts that requests are signed with instead of carrying them, longest first."""
+    """Secrets that requests are signed with but do not contain, longest first."""
     organization: str = attrs.field(default="", repr=False)
     project: str = attrs.field(default="", repr=False)
     timeout: float = ATTEMPT_LIMIT
-    """Seconds that one exchange may take, > 0."""
+    """Maximum seconds of one exchange, > 0."""
     max_reply_bytes: int = MOST_BYTES
-    """Bytes that a reply may have."""
+    """Maximum size of a reply in bytes."""
     price: Price | None = None
-    """None where no price is known."""
+    """None if no price is known."""
     url_variable: str = attrs.field(default="", eq=False)
-    """The environment variable that named the base URL; "" if none did."""
+    """The environment variable of the base URL; "" if it comes from elsewhere."""
     sent_variables: tuple[str, ...] = attrs.field(default=(), eq=False)
-    """Environment variables whose values say who asks."""
+    """Environment variables that identify the account."""
+    key_source: str = attrs.field(default="", eq=False)
+    """The place of the credential, for messages: `OPENAI_API_KEY`; "" if unknown."""
 
     @property
     def costs_money(self) -> bool:
-        """Whether its answers do; those of a server on this machine do not, unless it passes on to others."""
+        """True if its replies cost money; not for a server on this machine, unless it is a router."""
         service = self.service
         return service.family == "litellm" or (service.needs_key and not is_loopback(self.base_url))
 
     def url(self, path: str) -> str:
-        """The URL of something below the base URL: `chat/completions`."""
+        """Return the URL of a path below the base URL: `chat/completions`."""
         return f"{self.base_url}/{path}{self.query}"
 
     @functools.cached_property
     def host(self) -> str:
-        """The host of the base URL."""
+        """Host of the base URL."""
         return urlsplit(self.base_url).hostname or ""
 
     @property
     def port(self) -> int | None:
-        """The port of the base URL, or that which is meant without one; None where there is no URL."""
+        """Port of the base URL, explicit or default; None without a URL."""
         parts = urlsplit(self.base_url)
         return parts.port or _PORTS.get(parts.scheme)
 
     @functools.cached_property
     def secrets(self) -> tuple[str, ...]:
-        """Texts that no message may contain, longest first."""
+        """Texts that messages must not contain, longest first."""
         values = [value for name, value in self.headers.items() if is_secret_name(name)]
         parts = {part for value in values for part in secret_parts(value)}
         return longest_first({*parts, self.credential, *self.signing_secrets} - {""})
 
     @property
     def lane_key(self) -> str:
-        """Family, base URL, digest of the credential, organisation, project and model.
+        """Family, base URL, digest of the credential, organization, project and model.
 
-        Entries that differ in anything else share their rate limits, and so their lane.
+        Entries that are equal in these share their rate limits, and so their lane.
         """
         account = [digest(self.credential), self.organization or "-"]
         if self.project:
@@ -178,20 +181,20 @@ class Endpoint:
 
 
 def digest(credential: str) -> str:
-    """What stands for a credential in a lane's name: enough to tell two apart, of no use to a thief."""
+    """Return a short digest that identifies a credential in a lane's name without revealing it."""
     return hashlib.sha256(credential.encode()).hexdigest()[:12] if credential else "-"
 
 
 def read_endpoint(
     service: Service, model: str, given: Mapping[str, Any], environ: Mapping[str, str]
 ) -> tuple[Endpoint | None, list[Problem]]:
-    """The endpoint that an entry means, and what is wrong with the entry.
+    """Return the endpoint of an entry, and the problems of the entry.
 
     Args:
-        service: What kind of service it is.
-        model: The model's name, as the service knows it.
+        service: The description of the service.
+        model: The model's name at the service.
         given: The values of `ENDPOINT_KEYS`, by snake_case key; None counts as absent.
-        environ: The environment; empty values count as absent.
+        environ: Environment variables; empty values count as absent.
     """
     given = {name: value for name, value in given.items() if value is not None}
     found, url_variable, problems = _base_url(service, given, environ)
@@ -199,9 +202,12 @@ def read_endpoint(
     problems += faults
     headers = {name.lower(): value for name, value in given.get("headers", {}).items()}
     key = key_variable = ""
+    key_source = "the key in the headers of the config"
     given_key = headers.get(service.key_header) or headers.get("authorization", "")
     if not given_key:
         key, key_variable, faults = _key(service, given, environ, base_url)
+        key_source = key_variable or ("config.apiKey" if key else "")
+        key_source = key_source or " or ".join(service.key_variables)
         problems += faults
     limit, faults = read_limit(given, environ)
     problems += faults
@@ -227,11 +233,12 @@ def read_endpoint(
         price=list_prices().find(service.family, model) if price is None else read_price(price),
         url_variable=url_variable,
         sent_variables=tuple(filter(None, (key_variable, account_variable))),
+        key_source=key_source,
     ), []
 
 
 def read_limit(given: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[float, list[Problem]]:
-    """Seconds that one exchange may take, and what is wrong with the environment that says so.
+    """Return the maximum seconds of one exchange, and the problems of the environment variable for it.
 
     Example:
         >>> read_limit({}, {"REQUEST_TIMEOUT_MS": "500"}), read_limit({"timeout_ms": 1}, {})
@@ -257,11 +264,11 @@ def _account(
     headers: Mapping[str, str],
     environ: Mapping[str, str],
 ) -> tuple[dict[str, str], str, list[Problem]]:
-    """Organisation and project, where they are named, the variable that names one, and what is wrong."""
+    """Return organization and project, the variable for one of them, and their problems."""
     names = ("organization", "project")
     account = {name: given[name] for name in names if given.get(name)}
     problems = [
-        Problem(config_path(name), f"{service.family} knows no {name}", "leave it out")
+        Problem(config_path(name), f"{service.family} does not support {name}", "leave it out")
         for name in account
         if name not in service.account_headers
     ]
@@ -282,9 +289,9 @@ def _account(
 def _versioned(
     service: Service, model: str, base_url: str, version: str | None
 ) -> tuple[str, str, list[Problem]]:
-    """The base URL with the path that all of the service's have, and the query of a version."""
+    """Return the base URL with the service's path, and the query for an API version."""
     if version is not None and service.version_path is None:
-        fault = f"{service.family} knows no versions"
+        fault = f"{service.family} has no API versions"
         return base_url, "", [Problem(".config.apiVersion", fault, "leave it out")]
     root = _without_path(base_url, service.path)
     if version is None or service.version_path is None:
@@ -294,7 +301,7 @@ def _versioned(
 
 
 def _without_path(url: str, path: str) -> str:
-    """The URL without as much of the path as it ends in."""
+    """Return the URL without the longest beginning of the path that it ends in."""
     while path and not url.endswith(path):
         path = path.rpartition("/")[0]
     return url.removesuffix(path)
@@ -303,7 +310,7 @@ def _without_path(url: str, path: str) -> str:
 def _base_url(
     service: Service, given: Mapping[str, Any], environ: Mapping[str, str]
 ) -> tuple[str, str, list[Problem]]:
-    """The base URL, the variable that names it, and what is wrong with it; the first place wins."""
+    """Return the base URL, its environment variable, and its problems; the first value found applies."""
     path = service.host_path
     places = [
         ("apiHost", given.get("api_host"), True),
@@ -325,12 +332,13 @@ def _base_url(
         return url, variable, [Problem(".config.apiBaseUrl", message)]
     if service.default_url is not None:
         return service.default_url, "", []
-    hint = f"set apiBaseUrl in the config, or {service.url_variables[0]} in the environment"
-    return "", "", [Problem(".config.apiBaseUrl", "there is no base URL", hint)]
+    variable = service.url_variables[0]
+    hint = f"set config.apiBaseUrl, or {variable} in the environment or in a file given with --env-file"
+    return "", "", [Problem(".config.apiBaseUrl", f"{THIS_PROVIDER} needs a base URL", hint)]
 
 
 def _normal(url: str) -> str:
-    """The one way to write a URL that is right; other ways to write it would be other lanes.
+    """Return the only spelling of a valid URL; different spellings would be different lanes.
 
     Example:
         >>> _normal("HTTPS://API.openai.com:443/v1/"), _normal("http://[::1]:8080")
@@ -345,7 +353,7 @@ def _normal(url: str) -> str:
 
 
 def url_fault(url: str, host_path: str | None) -> str | None:
-    """What is wrong with a base URL; the URL itself is not shown, it may hold a password."""
+    """Return the fault of a base URL, or None; the URL itself is not shown, it may hold a password."""
     try:
         parts = urlsplit(url)
         has_host = bool(parts.hostname) and parts.port != 0
@@ -367,7 +375,7 @@ def url_fault(url: str, host_path: str | None) -> str | None:
 def _key(
     service: Service, given: Mapping[str, Any], environ: Mapping[str, str], base_url: str
 ) -> tuple[str, str, list[Problem]]:
-    """The effective key, "" where there is none; the variable that holds it; and what is wrong with it."""
+    """Return the key or "", the variable that holds it, and the problems."""
     place = next((name for name in ("apiKey", "apiKeyEnvar") if to_snake(name) in given), None)
     variables = (given["api_key_envar"],) if "api_key_envar" in given else service.key_variables
     found = [(name, environ[name].strip()) for name in variables if environ.get(name, "").strip()]
@@ -379,18 +387,20 @@ def _key(
         if is_visible(key) and " " not in key:
             return key, variable, []
         source = f"the key in {variable}" if variable else "the key"
-        return "", "", [Problem(path, f"{source} has characters that no header can carry")]
+        return "", "", [Problem(path, f"{source} has characters that are not allowed in a header")]
     if place is None and (not service.needs_key or is_loopback(base_url)):
         return "", "", []
     if place == "apiKeyEnvar":
-        return "", "", [Problem(path, f"the environment variable {variables[0]} is not set")]
+        fault = f"the environment variable {variables[0]} is not set"
+        hint = f"set {variables[0]} in the environment or in a file given with --env-file"
+        return "", "", [Problem(path, fault, hint)]
     named = " or ".join(service.key_variables)
-    hint = f"set {named} in the environment, or apiKey or apiKeyEnvar in the config"
-    return "", "", [Problem(path, "there is no API key", hint)]
+    hint = f"set {named} in the environment or in a file given with --env-file, or config.apiKey"
+    return "", "", [Problem(path, f"{THIS_PROVIDER} needs an API key", hint)]
 
 
 def is_loopback(url: str) -> bool:
-    """Whether a base URL names this machine: services there mostly need no key."""
+    """Return whether a base URL is on this machine; most services there need no key."""
     try:
         host = urlsplit(url).hostname or ""
     except ValueError:
@@ -399,7 +409,7 @@ def is_loopback(url: str) -> bool:
 
 
 def is_own_machine(host: str) -> bool:
-    """Whether the host of a URL is this machine, by its loopback name or address."""
+    """Return whether the host of a URL is this machine, by its loopback name or address."""
     if host == "localhost":
         return True
     try:

@@ -1,8 +1,8 @@
-"""What a reply that is not a success means: status, headers and body to one `ProviderError`.
+"""Classification of failed replies: status, headers and body become one `ProviderError`.
 
-Pure, and the same for all providers that speak HTTP. Whether to call again
-follows from the kind, unless the service itself says so in `x-should-retry`; nothing brings an exhausted
-quota back. What a server writes may be as long as it likes, what is told of it may not.
+Pure, and the same for all providers over HTTP. The kind of failure decides whether to call again, unless
+the service decides it with `x-should-retry`; a retry never helps if the quota is exhausted. A server's text
+may be of any length, the part that is reported is limited.
 """
 
 import json
@@ -25,18 +25,18 @@ from trioeval.providers.http.rate_hints import (
 from trioeval.providers.http.wire import HttpReply
 from trioeval.providers.secrets import hide
 
-# What failures mean, as a table: the first row that fits wins.
+# The meaning of failures, as a table: the first matching row applies.
 #
-# Codes in the body stand above the status, because services use 429 for "too fast" and for "no money" alike,
-# and some wrap a failure in a 200. A prompt that a service will not take is no failure but an answer, and
-# `is_refusal` tells the two apart.
+# Codes in the body take precedence over the status, because services use 429 both for "too fast" and for "no
+# money", and some wrap a failure in a 200. A prompt that a service refuses is a reply and not a failure;
+# `is_refusal` distinguishes the two.
 
 
 LONG_HINT = 300.0
-"""Seconds; a quota of a day or a month whose hint is longer is exhausted, not busy."""
+"""Seconds; a daily or monthly quota with a longer hint is exhausted, not busy."""
 
 NEAR_HINT = 3600.0
-"""Seconds; a hint up to here says that an "insufficient quota" is only a busy minute."""
+"""Seconds; with a hint up to this, "insufficient quota" only means a busy minute."""
 
 BILLING = frozenset(
     {
@@ -85,58 +85,58 @@ REFUSED_PROMPT = frozenset(
         "misalignment_policy_violation",
     }
 )
-"""Codes of a service that will not take a prompt."""
+"""Codes of a prompt that a service refuses."""
 
 REFUSING = frozenset({400, 403})
-"""Statuses with which it says so, besides those of a success."""
+"""Statuses of such a refusal, besides those of a success."""
 
 SUCCESSES = range(100, 300)
-"""Statuses that say nothing of the failure that came with them."""
+"""Statuses that say nothing about a failure in the body."""
 
 
 @attrs.frozen
 class BodyError:
-    """What the body of a reply says of a failure."""
+    """The description of a failure in a reply's body."""
 
     message: str | None = None
     codes: frozenset[str] = frozenset()
     """Codes and types, in lower case."""
     status: int | None = None
-    """An HTTP status that stands inside the body."""
+    """An HTTP status inside the body."""
     delay: float | None = None
-    """Seconds that it asks to wait, in a field made for that."""
+    """Seconds to wait, from a field for that purpose."""
     quotas: frozenset[str] = frozenset()
-    """Ids of the quotas that were hit."""
+    """Ids of the exceeded quotas."""
     headers: Mapping[str, str] = attrs.field(factory=dict)
-    """Those of the service behind a router, names in lower case."""
+    """Headers of the service behind a router, names in lower case."""
     flags: tuple[str, ...] | None = None
-    """What the prompt was flagged for; None where nothing says that it was."""
+    """Reasons why the prompt was flagged; None if it was not."""
 
     @property
     def words(self) -> str:
-        """What texts are looked for in: its message, and the codes and quotas that it names."""
+        """The text that is searched: the message, and the codes and quotas."""
         return " ".join((self.message or "", *sorted(self.codes), *sorted(self.quotas)))
 
 
 @attrs.frozen(kw_only=True)
 class Rule:
-    """One row: what must be there, and what it means. What a row does not name does not matter."""
+    """One row: conditions and their meaning. Fields that a row does not set are not compared."""
 
     kind: ProviderErrorKind
     statuses: frozenset[int] = frozenset()
     codes: frozenset[str] = frozenset()
-    """One of them, or `text`."""
+    """Any of these codes, or `text`."""
     text: re.Pattern[str] | None = None
     unless_codes: frozenset[str] = frozenset()
     unless_near: bool = False
-    """Not with a hint up to `NEAR_HINT`."""
+    """Not if there is a hint up to `NEAR_HINT`."""
     only_far: bool = False
-    """Only with a hint above `LONG_HINT`."""
+    """Only if there is a hint above `LONG_HINT`."""
     or_exceeds: bool = False
-    """Also where the message names a limit and a request that is larger."""
+    """Also if the message names a limit and a request that exceeds it."""
 
     def fits(self, status: int, found: BodyError, wait: float | None) -> bool:
-        """Whether this row speaks of such a reply, which asks to wait for so many seconds."""
+        """Return whether this row matches a reply that asks to wait for `wait` seconds."""
         if self.statuses and status not in self.statuses:
             return False
         if (self.codes or self.text) and not self._is_said(found):
@@ -183,7 +183,7 @@ RULES = (
     Rule(kind="server", statuses=frozenset({408, 409, 424, 425, *range(500, 600)})),
     Rule(kind="bad_request", statuses=frozenset(range(300, 500))),
 )
-"""For replies that are no success."""
+"""Rows for replies with the status of a failure."""
 
 KIND_BY_CODE: Mapping[str, ProviderErrorKind] = {
     "billing_error": "quota_exhausted",
@@ -215,15 +215,15 @@ KIND_BY_CODE: Mapping[str, ProviderErrorKind] = {
         "bad_request",
     ),
 }
-"""For a failure that came with the status of a success; the first that the body names."""
+"""Kinds of failures with the status of a success; the first code in the body applies."""
 
 
 def find_kind(status: int, found: BodyError, wait: float | None = None) -> ProviderErrorKind:
-    """What a failure is; a refusal of the prompt too, for those who have no answer to give.
+    """Return the kind of a failure; for callers without a reply to return, a refused prompt is one too.
 
     Args:
-        status: That of the reply.
-        found: What its body says.
+        status: The status of the reply.
+        found: The description in its body.
         wait: Seconds that it asks to wait.
 
     Example:
@@ -240,7 +240,7 @@ def find_kind(status: int, found: BodyError, wait: float | None = None) -> Provi
 
 
 def is_refusal(status: int, found: BodyError) -> bool:
-    """Whether a failure is an answer, because the service will not take the prompt.
+    """Return whether a failure is a reply, because the service refuses the prompt.
 
     Example:
         >>> filtered = BodyError(codes=frozenset({"content_filter"}))
@@ -254,14 +254,14 @@ def is_refusal(status: int, found: BodyError) -> bool:
 
 
 def _telling(status: int, found: BodyError) -> int:
-    """The status that says what failed: one inside the body counts where that of the reply says nothing."""
+    """Return the decisive status: one inside the body counts if that of the reply is not a failure."""
     if status >= HTTPStatus.BAD_REQUEST or found.status is None:
         return status
     return found.status
 
 
 def _exceeds(text: str) -> bool:
-    """Whether a message says that one request asks for more than a limit ever allows."""
+    """Return whether a message says that one request exceeds a limit and so can never succeed."""
     limit, requested = _LIMIT_TEXT.search(text), _REQUESTED_TEXT.search(text)
     if limit is None or requested is None:
         return False
@@ -280,11 +280,11 @@ def _kind_inside(found: BodyError) -> ProviderErrorKind:
     return "rate_limited" if codes & THROTTLE else "server"
 
 
-# How long a provider asks to wait, read from its headers, its body or its words.
+# The time that a provider asks to wait, from its headers, its body or its message.
 #
-# Preference: `retry-after-ms`, `retry-after` (seconds or an HTTP date), the delay that the body names, the
-# reset of a limit of which nothing remains, then the text of the message. What cannot be read with certainty
-# is no hint: a wrong wait is worse than none.
+# Preference: `retry-after-ms`, `retry-after` (seconds or an HTTP date), the delay field of the body, the
+# reset time of an exhausted limit, then the text of the message. An ambiguous value is ignored: a wrong wait
+# is worse than none.
 
 
 ASKED = re.compile(r"(?:try again|retry)\s+(?:in|after)\s+", re.IGNORECASE)
@@ -306,13 +306,13 @@ PART = re.compile(rf"(\d+(?:\.\d+)?)\s*({'|'.join(SECONDS_BY_UNIT)})s?(?![a-z])\
 def read_retry_after(
     headers: Mapping[str, str], text: str | None = None, *, delay: float | None = None
 ) -> float | None:
-    """The wait in seconds, at least 0 and finite, or None if nothing was asked for.
+    """Return the wait in seconds, at least 0 and finite, or None if none was requested.
 
     Args:
-        headers: Names in lower case. A date counts from the reply's `date`, which is that of its
-            arrival where the server told none.
-        text: A message that may say "try again in 1.5s"; None where words must not be trusted.
-        delay: Seconds that a field of the body asks to wait.
+        headers: Names in lower case. A date counts from the reply's `date`, which is the time of its
+            arrival if the server sent none.
+        text: A message that may contain "try again in 1.5s"; None if its text must not be trusted.
+        delay: Seconds to wait in a field of the body.
 
     Example:
         >>> read_retry_after({"retry-after-ms": "1500", "retry-after": "2"})
@@ -330,7 +330,7 @@ def read_retry_after(
 
 
 def _duration(text: str) -> float | None:
-    """A bare number; one that can only be an instant means nothing as a wait."""
+    """Return a bare number; one that can only be an instant is ignored."""
     number = read_number(text)
     return number if number is not None and number < EPOCH_FROM else None
 
@@ -347,34 +347,69 @@ def _asked(text: str) -> float | None:
 
 
 EXCERPT_BYTES = 2048
-"""Most of a body that an error keeps."""
+"""Maximum size of a body in an error."""
 
 READ_BYTES = 64 * 1024
-"""Largest body in which codes are looked for."""
+"""Maximum size of a body that is searched for codes."""
 
 MESSAGE_LENGTH = 500
-"""Most characters of a server's text that stand in a message."""
+"""Maximum characters of a server's text in a message."""
 
-_WRONG_PLACE = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED})
+_REDIRECTS = range(300, 400)
 
 TRUSTED: frozenset[ProviderErrorKind] = frozenset({"rate_limited", "overloaded", "quota_exhausted"})
-"""Kinds of failures whose message may name the wait."""
+"""Kinds of failures whose message may contain the wait."""
+
+
+def failure_text(
+    title: str, source: str, *, model: str = "", advice: str = "", detail: str = ""
+) -> str:
+    """Return the message of a failed call over HTTP, in the one form of all providers.
+
+    Equal failures begin with equal text, because reports group errors by text; the server's own message,
+    which may name a request or a time, comes last.
+
+    Args:
+        title: What happened, with the preposition for the source: `HTTP 404 from`.
+        source: Method and URL, from `request_source`.
+        model: The model's name; empty if there is none.
+        advice: What to check or change.
+        detail: The message of the server or the system.
+
+    Example:
+        >>> failure_text(
+        ...     "HTTP 404 from", "GET http://host/v1", advice="check the URL", detail="No."
+        ... )
+        'HTTP 404 from GET http://host/v1: check the URL; No.'
+    """
+    where = f"{title} {source}{f' (model {model})' if model else ''}".strip()
+    reason = "; ".join(filter(None, (advice, detail)))
+    return f"{where}: {reason}" if reason else where
 
 
 def classify(
-    reply: HttpReply, *, secrets: Iterable[str] = (), host: str = "", model: str = ""
+    reply: HttpReply,
+    *,
+    secrets: Iterable[str] = (),
+    host: str = "",
+    model: str = "",
+    key_source: str = "",
+    url_source: str = "apiBaseUrl",
 ) -> ProviderError:
-    """The error that a reply stands for.
+    """Return the error for a failed reply.
 
     Args:
-        reply: One with a status that is not a success, or with a body that tells of an error.
+        reply: A reply with a status that is not a success, or with an error in its body.
         secrets: Texts that must appear neither in the message nor in the excerpt.
-        host: Who replied; see `read_hints`.
+        host: The host that replied; see `read_hints`.
+        model: The model's name for the message; empty if there is none.
+        key_source: Where the credential comes from, for the message: `OPENAI_API_KEY`.
+        url_source: Where the URL comes from, for the message, if there is a model.
         model: The model that was asked, to be named; empty where there is none.
 
     Returns:
-        An error whose `retry_after` is what the provider asked for, if it asked, and whose `hint` is what
-        it told of its limits.
+        An error whose `retry_after` is the wait that the provider asked for, if any, and whose `hint` is its
+        report of its limits.
 
     Example:
         >>> classify(HttpReply(429, {"retry-after": "7"}, b"")).retry_after
@@ -383,7 +418,7 @@ def classify(
     hidden = tuple(secrets)
     found = read_body_error(reply.body)
     headers = {**found.headers, **reply.headers}
-    # Rules look at a wait only where words are trusted too.
+    # Rules use a wait only for kinds whose text is trusted too.
     wait = read_retry_after(headers, found.message, delay=found.delay)
     kind = find_kind(reply.status, found, wait)
     if kind not in TRUSTED:
@@ -391,7 +426,13 @@ def classify(
     fault, retries = _again(kind, reply.headers.get("x-should-retry", "").strip().lower())
     return ProviderError(
         kind,
-        _message(reply, found, hidden, model),
+        _message(
+            reply,
+            found,
+            hidden,
+            _advice(kind, reply, key_source, url_source if model else ""),
+            model,
+        ),
         status=reply.status,
         retry_after=wait,
         body_excerpt=excerpt(reply.body, hidden),
@@ -402,13 +443,13 @@ def classify(
 
 
 def find_refusal(reply: HttpReply) -> BodyError | None:
-    """Why a service will not take the prompt; None if a reply tells of some other failure."""
+    """Return the reason why a service refuses the prompt; None if a reply is any other failure."""
     found = read_body_error(reply.body)
     return found if is_refusal(reply.status, found) else None
 
 
 def read_body_error(body: bytes) -> BodyError:
-    """The error inside a JSON body: `error` as an object or a text, or the fields at the top."""
+    """Return the error in a JSON body: `error` as an object or a text, or the fields at the top level."""
     if len(body) > READ_BYTES:
         return BodyError()
     try:
@@ -437,19 +478,19 @@ def read_body_error(body: bytes) -> BodyError:
 
 
 def excerpt(body: bytes, secrets: Sequence[str] = ()) -> str:
-    """The beginning of a body, at most 2 KB, without secrets."""
+    """Return the beginning of a body, at most 2 KB, without secrets."""
     text = hide(body[:READ_BYTES].decode("utf-8", "replace"), secrets)
     return text.encode("utf-8", "replace")[:EXCERPT_BYTES].decode("utf-8", "ignore")
 
 
 def clip(text: str, secrets: Sequence[str] = ()) -> str:
-    """The beginning of a server's text, as long as a message may be, without secrets."""
+    """Return a server's text without secrets, cut to the maximum length of a message."""
     text = hide(text, secrets)
     return text if len(text) <= MESSAGE_LENGTH else f"{text[: MESSAGE_LENGTH - 1]}…"
 
 
 def _again(kind: ProviderErrorKind, advice: str) -> tuple[Fault, int | None]:
-    """Fault and retries of a kind, after what the service advised."""
+    """Return fault and retries of a kind, adjusted by the service's advice."""
     fault = FAULT_BY_KIND[kind]
     if advice == "true" and fault in (Fault.REFUSED, Fault.FATAL):
         return Fault.TRANSIENT, None
@@ -458,35 +499,38 @@ def _again(kind: ProviderErrorKind, advice: str) -> tuple[Fault, int | None]:
     return fault, None
 
 
-def _message(reply: HttpReply, found: BodyError, secrets: Sequence[str], model: str) -> str:
-    title = _title(reply, secrets, model)
-    parts = [clip(found.message, secrets)] if found.message else []
-    if "location" in reply.headers and not found.message:
-        parts.append("redirects are not followed")
-    if model and reply.status in _WRONG_PLACE:
-        parts.append("check apiBaseUrl and the model name")
-    return f"{title}: {'; '.join(parts)}" if parts else title
+def _advice(kind: ProviderErrorKind, reply: HttpReply, key_source: str, url_source: str) -> str:
+    if kind in ("auth", "permission"):
+        return f"check {key_source or 'the credentials'}"
+    if kind == "not_found" or reply.status == HTTPStatus.METHOD_NOT_ALLOWED:
+        return f"check {url_source} and the model name" if url_source else "check the URL"
+    if reply.status in _REDIRECTS and "location" in reply.headers:
+        return f"check {url_source or 'the URL'}, redirects are not followed"
+    return ""
 
 
-def _title(reply: HttpReply, secrets: Sequence[str], model: str) -> str:
+def _message(
+    reply: HttpReply, found: BodyError, secrets: Sequence[str], advice: str, model: str
+) -> str:
+    detail = clip(found.message, secrets) if found.message else ""
+    if reply.source:
+        title, source = f"HTTP {reply.status} from", hide(reply.source, secrets)
+        return failure_text(title, source, model=model, advice=advice, detail=detail)
     try:
         phrase = HTTPStatus(reply.status).phrase
     except ValueError:
         phrase = ""
-    if not reply.source:
-        return f"HTTP {reply.status} {phrase}".rstrip()
-    asked = f" (model {model})" if model else ""
-    return f"HTTP {reply.status} from {hide(reply.source, secrets)}{asked}"
+    return failure_text(f"HTTP {reply.status}", phrase, advice=advice, detail=detail)
 
 
 def _delay(detail: Mapping[str, Any]) -> float | None:
-    """What a RetryInfo asks for."""
+    """Return the delay of a RetryInfo."""
     delay = detail.get("retryDelay")
     return read_duration(delay) if isinstance(delay, str) else None
 
 
 def _quotas(detail: Mapping[str, Any]) -> Iterator[str]:
-    """The quotas that a QuotaFailure or an ErrorInfo names."""
+    """Yield the quotas of a QuotaFailure or an ErrorInfo."""
     violations, metadata = detail.get("violations"), detail.get("metadata")
     for one in violations if isinstance(violations, list) else ():
         if isinstance(one, dict) and isinstance(one.get("quotaId"), str):
@@ -503,7 +547,7 @@ def _headers(metadata: Any) -> dict[str, str]:
 
 
 def _flags(metadata: Any) -> tuple[str, ...] | None:
-    """What a router's moderation found in the prompt."""
+    """Return the findings of a router's moderation of the prompt."""
     told = metadata if isinstance(metadata, dict) else {}
     reasons = told.get("reasons")
     if not (reasons or told.get("flagged_input")):

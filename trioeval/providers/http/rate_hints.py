@@ -1,14 +1,14 @@
-"""What the headers of a reply say of a server's limits, in the spellings that services use.
+"""Rate limits in the headers of a reply, in the spellings of all services.
 
-Pure. Each service names the same few facts differently: a limit, what remains of it, and when all of it is
-back, for requests or tokens, over some window. The names are read by one grammar, so that a service that
-nobody has listed is understood if it writes as the others do. What cannot be read with certainty says
-nothing: a wrong rate is worse than none, and a timestamp that is read by its leading digits is a wrong one.
+Pure. Each service has its own names for the same few facts: a limit, what remains of it, and when all of it
+is available again, for requests or tokens, over some window. One grammar reads all names, so that an unknown
+service that follows the usual style is understood too. An ambiguous value is ignored: a wrong rate is worse
+than none, and a timestamp that is read by its leading digits is a wrong one.
 
-Instants count from the reply's own `date`, so that neither clock nor time zone of this machine matters; a
-reply that came without one has the date of its arrival (see `wire.dated`).
-Where several limits of one dimension are told (per minute and per day, input and output tokens), the hint
-keeps the one of which the smallest share is left, because that one will stop the lane first.
+Instants count from the reply's own `date`, so that clock and time zone of this machine do not matter; a reply
+without one has the date of its arrival (see `wire.dated`). If a reply reports several limits of one dimension
+(per minute and per day, input and output tokens), the hint contains the one with the smallest remaining
+share, because that one will stop the lane first.
 """
 
 import functools
@@ -22,13 +22,13 @@ import attrs
 from trioeval.rates.throttle import Allowance, RateHint
 
 EPOCH_FROM = 1e9
-"""A bare number from here on is an instant in seconds, not a duration."""
+"""Bare numbers from here on are instants in seconds, not durations."""
 
 EPOCH_MS_FROM = 1e10
-"""From here on it is one in milliseconds."""
+"""From here on they are instants in milliseconds."""
 
 YEAR = 366 * 86400.0
-"""Instants further away than this (in seconds) are mistakes."""
+"""Instants further away than this (in seconds) are errors."""
 
 SECONDS_BY_PERIOD: Mapping[str, float] = {
     "second": 1.0,
@@ -39,7 +39,7 @@ SECONDS_BY_PERIOD: Mapping[str, float] = {
 }
 
 WINDOW_BY_HOST: Mapping[str, Mapping[str, float]] = {"api.groq.com": {"requests": 86400.0}}
-"""Seconds that a limit speaks of whose name does not say it, where that is no minute; by dimension."""
+"""Windows in seconds of limits whose name does not say it and which are not per minute; by dimension."""
 
 _NUMBER = re.compile(r"[0-9]{1,15}(?:\.[0-9]{1,15})?")
 _COUNT = re.compile(r"[0-9]{1,15}")
@@ -61,8 +61,8 @@ _POLICY = re.compile(r'\s*"?([^";]*)"?\s*((?:;[^;]*)*)')
 
 
 @attrs.define
-class _Told:
-    """What has been read of one limit so far."""
+class _LimitValues:
+    """The values of one limit that have been read so far."""
 
     dimension: str
     window: float
@@ -76,7 +76,7 @@ class _Told:
 
     @property
     def rank(self) -> tuple[float, float]:
-        """The smaller, the sooner it stops a lane, or the longer; one that tells no share comes last."""
+        """Order of limits: the smallest stops a lane first, or for longest; without a share it is last."""
         if self.remaining == 0:
             return 0.0, -(self.reset_after or 0.0)
         if self.remaining is None or self.limit is None:
@@ -88,11 +88,11 @@ class _Told:
 
 
 def read_hints(headers: Mapping[str, str], *, host: str = "") -> RateHint:
-    """What a reply says of the limits; empty if it says nothing.
+    """Return the limits that a reply reports; empty if it reports none.
 
     Args:
         headers: Names in lower case.
-        host: Who replied; a few services leave out what their numbers mean.
+        host: The host that replied; a few services do not specify the meaning of their numbers.
 
     Example:
         >>> read_hints(
@@ -110,16 +110,16 @@ def read_hints(headers: Mapping[str, str], *, host: str = "") -> RateHint:
 
 
 def read_hint(headers: Mapping[str, str], *, host: str = "") -> RateHint | None:
-    """The same, or None if a reply says nothing."""
+    """Return the limits that a reply reports, or None if it reports none."""
     hint = read_hints(headers, host=host)
     return None if hint == RateHint() else hint
 
 
 def read_spent_reset(headers: Mapping[str, str]) -> float | None:
-    """Seconds until a limit is back of which nothing remains; the longest, if there are several.
+    """Return the seconds until an exhausted limit is available again; the longest, if there are several.
 
-    None if none is spent, or if it is not said when it is back. A reset of a limit that is not spent is
-    only the time until it is full again, and no reason to wait.
+    None if no limit is exhausted, or if its reset time is unknown. The reset of a limit that is not exhausted
+    is only the time until it is full again, and not a reason to wait.
     """
     resets = [
         one.reset_after
@@ -130,7 +130,7 @@ def read_spent_reset(headers: Mapping[str, str]) -> float | None:
 
 
 def read_duration(text: str) -> float | None:
-    """Seconds of a duration with units, such as `1h2m3.5s`, `6m0s` or `500ms`; None for anything else."""
+    """Return the seconds of a duration with units: `1h2m3.5s`, `6m0s`, `500ms`; None for other texts."""
     found = _DURATION.fullmatch(text.strip())
     if found is None:
         return None
@@ -146,20 +146,20 @@ def read_duration(text: str) -> float | None:
 
 
 def read_number(text: str) -> float | None:
-    """A bare number, ≥ 0; None for anything else, also for what only begins with one."""
-    stripped = text.strip()  # also of signs that `float` takes for no space
+    """Return a bare number, ≥ 0; None for anything else, including texts that only begin with one."""
+    stripped = text.strip()  # also of characters that `float` does not accept as space
     return float(stripped) if _NUMBER.fullmatch(stripped) else None
 
 
 def read_until(text: str, date: str) -> float | None:
-    """Seconds from an HTTP date to another one, at least 0; None if one of them is none."""
+    """Return the seconds from an HTTP date to another one, at least 0; None if one of them is invalid."""
     start, end = _http_date(date), _http_date(text)
     return None if start is None or end is None else _between(start, end)
 
 
-def _read(headers: Mapping[str, str], host: str) -> list[_Told]:
-    """Each limit that is told, once."""
-    told: dict[tuple[str, str], _Told] = {}
+def _read(headers: Mapping[str, str], host: str) -> list[_LimitValues]:
+    """Return each limit in the headers once."""
+    told: dict[tuple[str, str], _LimitValues] = {}
     for name, text in headers.items():
         if "limit" not in name:
             continue
@@ -170,7 +170,7 @@ def _read(headers: Mapping[str, str], host: str) -> list[_Told]:
         one = told.get((dimension, period))
         if one is None:
             window = WINDOW_BY_HOST.get(host, {}).get(dimension, 60.0)
-            one = _Told(dimension, SECONDS_BY_PERIOD.get(period, window))
+            one = _LimitValues(dimension, SECONDS_BY_PERIOD.get(period, window))
             told[dimension, period] = one
         match fact:
             case "limit":
@@ -182,9 +182,9 @@ def _read(headers: Mapping[str, str], host: str) -> list[_Told]:
     return [*told.values(), *_read_policies(headers)]
 
 
-@functools.lru_cache(256)  # replies have the same few headers, each time
+@functools.lru_cache(256)  # most replies have the same few headers
 def _read_name(name: str) -> tuple[str, str, str] | None:
-    """The fact, the dimension and the period ("" if none) that a header speaks of; None if of no limit."""
+    """Return fact, dimension and period ("" if none) of a header; None if it describes no limit."""
     found = next((match for form in _NAMES if (match := form.fullmatch(name))), None)
     if found is None:
         return None
@@ -195,8 +195,8 @@ def _read_name(name: str) -> tuple[str, str, str] | None:
     return parts["fact"], dimension, (parts.get("period") or "").rpartition("-")[2]
 
 
-def _read_policies(headers: Mapping[str, str]) -> Iterator[_Told]:
-    """The limits of the IETF draft: `"name";r=50;t=30`, and what each name means in another header."""
+def _read_policies(headers: Mapping[str, str]) -> Iterator[_LimitValues]:
+    """Yield the limits of the IETF draft: `"name";r=50;t=30`, with the policies in another header."""
     if "ratelimit" not in headers:
         return
     policies = dict(_items(headers.get("ratelimit-policy", "")))
@@ -204,7 +204,7 @@ def _read_policies(headers: Mapping[str, str]) -> Iterator[_Told]:
         policy = policies.get(name, {})
         if policy.get("qu", "requests").strip('"') != "requests":
             continue
-        yield _Told(
+        yield _LimitValues(
             "requests",
             window=_count(policy.get("w", "")) or 60.0,
             limit=_count(policy.get("q", "")) or None,
@@ -214,7 +214,7 @@ def _read_policies(headers: Mapping[str, str]) -> Iterator[_Told]:
 
 
 def _items(text: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """Names with their parameters."""
+    """Yield names with their parameters."""
     for item in text.split(","):
         found = _POLICY.fullmatch(item)
         if found is not None:
@@ -222,7 +222,7 @@ def _items(text: str) -> Iterator[tuple[str, dict[str, str]]]:
             yield found[1], {key.strip().lower(): value.strip() for key, _, value in pairs}
 
 
-def _scarcest(told: Iterable[_Told]) -> Allowance | None:
+def _scarcest(told: Iterable[_LimitValues]) -> Allowance | None:
     known = [
         one for one in told if (one.limit, one.remaining, one.reset_after) != (None, None, None)
     ]
@@ -230,13 +230,13 @@ def _scarcest(told: Iterable[_Told]) -> Allowance | None:
 
 
 def _count(text: str) -> float | None:
-    """A whole number, the first one of a list."""
+    """Return a whole number, the first one of a list."""
     first = text.partition(",")[0].strip()
     return float(first) if _COUNT.fullmatch(first) else None
 
 
 def _reset(text: str, date: str) -> float | None:
-    """Seconds from the reply to the reset, however it is written."""
+    """Return the seconds from the reply to the reset, in any notation."""
     number = read_number(text)
     if number is None:
         duration = read_duration(text)
@@ -250,7 +250,7 @@ def _reset(text: str, date: str) -> float | None:
 
 
 def _until_any(text: str, date: str) -> float | None:
-    """Like `read_until`, for the dates of RFC 3339 too."""
+    """Return the same as `read_until`, also for the dates of RFC 3339."""
     now, text = _http_date(date), text.strip()
     if now is None or _DATE_TIME.fullmatch(text) is None:
         return read_until(text, date)
@@ -258,7 +258,7 @@ def _until_any(text: str, date: str) -> float | None:
         then = datetime.fromisoformat(text)
     except ValueError:
         return None
-    # The grammar wants an offset; an instant without one could mean any.
+    # The grammar requires an offset; an instant without one is ambiguous.
     return _between(now, then) if then.tzinfo is not None else None
 
 

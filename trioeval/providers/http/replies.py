@@ -1,6 +1,6 @@
-"""What all adapters do with a reply: is it a success, is it JSON, what do its headers say.
+"""Functions of all adapters for reading replies: status, JSON, metadata and reasoning.
 
-Everything that is read here came from somebody else: no field is trusted to be there, or to be of its type.
+Everything read here comes from a server: no field is assumed to exist or to have its type.
 """
 
 import json
@@ -20,31 +20,31 @@ from trioeval.providers.http.wire import HttpReply
 from trioeval.providers.secrets import hide
 
 FILTERED = "[filtered by the provider]"
-"""The output where a content filter left nothing."""
+"""The output if a content filter removed everything."""
 
 NOT_JSON = object()
-"""Stands for the value of a text that is no JSON."""
+"""The result for a text that is not JSON."""
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a JSON value")
+    raise ValueError(f"{name} is not a valid JSON value")
 
 
-# What a model writes is JSON or not; a server whose reply holds a NaN has answered all the same.
+# A model's text is either JSON or not; a server's reply with a NaN is still a reply.
 _STRICT = json.JSONDecoder(parse_constant=_refuse_constant)
 _LENIENT = json.JSONDecoder(parse_constant=lambda _: None)
 
 
 def is_success(reply: HttpReply) -> bool:
-    """Whether the status is a 2xx."""
+    """Return whether the status is a 2xx."""
     return HTTPStatus.OK <= reply.status < HTTPStatus.MULTIPLE_CHOICES
 
 
 def read_object(endpoint: Endpoint, reply: HttpReply) -> dict[str, Any]:
-    """The object that the body of a success is.
+    """Return the JSON object in the body of a success.
 
     Raises:
-        ProviderError: `malformed_reply`: it is none.
+        ProviderError: `malformed_reply`: the body is not a JSON object.
     """
     data = read_json(reply.body)
     if data is NOT_JSON:
@@ -56,14 +56,20 @@ def read_object(endpoint: Endpoint, reply: HttpReply) -> dict[str, Any]:
 
 
 def read_failure(endpoint: Endpoint, reply: HttpReply) -> Reply:
-    """The reply that a failure is where the service will not take the prompt.
+    """Return the reply for a refused prompt.
 
     Raises:
-        ProviderError: It is any other failure.
+        ProviderError: For any other failure.
     """
     found = find_refusal(reply)
     if found is None:
-        raise classify(reply, secrets=endpoint.secrets, host=endpoint.host, model=endpoint.model)
+        raise classify(
+            reply,
+            secrets=endpoint.secrets,
+            host=endpoint.host,
+            model=endpoint.model,
+            key_source=endpoint.key_source,
+        )
     message = hide(found.message or FILTERED, endpoint.secrets)
     flags = hide(", ".join(found.flags or ()), endpoint.secrets)
     return Reply(
@@ -78,10 +84,10 @@ def read_failure(endpoint: Endpoint, reply: HttpReply) -> Reply:
 
 
 def read_json(body: bytes | str) -> Any:
-    """The parsed text, or `NOT_JSON`.
+    """Return the parsed text, or `NOT_JSON`.
 
-    What files and terminals do not take is not kept: halves of surrogate pairs become "?". Infinities
-    and NaN are no JSON in a text; in bytes, the body of a reply, they become null.
+    Values that files and terminals cannot hold are replaced: halves of surrogate pairs become "?". Infinities
+    and NaN are not JSON in a text; in bytes, the body of a reply, they become null.
     """
     try:
         if isinstance(body, str):
@@ -97,7 +103,7 @@ def read_json(body: bytes | str) -> Any:
 
 
 def field(data: Any, *names: str) -> Any:
-    """A field, at the end of a path of names, of what may or may not be an object."""
+    """Return a field at the end of a path of names; None if any part is missing or not an object."""
     for name in names:
         if not isinstance(data, dict):
             return None
@@ -106,13 +112,13 @@ def field(data: Any, *names: str) -> Any:
 
 
 def count(data: Any, *names: str) -> int | None:
-    """A field that is a whole number from 0 to the largest index; None where it is not."""
+    """Return a field that is a whole number from 0 to the largest index; None for anything else."""
     value = field(data, *names)
     return value if is_integer(value) and 0 <= value <= sys.maxsize else None
 
 
 def read_number(value: Any) -> float | None:
-    """A finite number; None if it is none."""
+    """Return a finite number; None for any other value."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         return None
     try:
@@ -122,19 +128,19 @@ def read_number(value: Any) -> float | None:
 
 
 def text(data: Any, *names: str) -> str | None:
-    """A field that is text; None where it is not, or is empty."""
+    """Return a field that is a non-empty text; None for anything else."""
     value = field(data, *names)
     return value if isinstance(value, str) and value else None
 
 
 def objects(data: Any, *names: str) -> list[dict[str, Any]]:
-    """The objects of a field that is a list; none where it is not."""
+    """Return the objects in a field that is a list; empty for anything else."""
     value = field(data, *names)
     return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 
 def read_metadata(reply: HttpReply, data: Mapping[str, Any]) -> dict[str, Any]:
-    """Status, headers without credentials, and id and model where the body names them."""
+    """Return status, headers without credentials, and id and model if the body has them."""
     headers = {name: value for name, value in reply.headers.items() if not is_secret_header(name)}
     named = {name: data[name] for name in ("id", "model") if isinstance(data.get(name), str)}
     return {"http": {"status": reply.status, "headers": headers}, **named}
@@ -143,7 +149,7 @@ def read_metadata(reply: HttpReply, data: Mapping[str, Any]) -> dict[str, Any]:
 def failure(
     kind: ProviderErrorKind, message: str, reply: HttpReply, secrets: Sequence[str]
 ) -> ProviderError:
-    """An error that names the URL and shows the beginning of the body, without secrets."""
+    """Return an error that names the URL and shows the beginning of the body, without secrets."""
     where = f" (HTTP {reply.status} from {reply.source})" if reply.source else ""
     return ProviderError(
         kind,
@@ -156,22 +162,22 @@ def failure(
 def empty(
     what: str, answer: Reply, endpoint: Endpoint, reply: HttpReply, *, limit: str
 ) -> ProviderError:
-    """The error that an answer is which holds nothing, not even an empty text; it was paid for all the same.
+    """Return the error for a reply without any content, not even an empty text; it still cost money.
 
-    One that was cut off before it said anything is not asked for again: it would be cut off again.
+    A reply that was cut off before any content is not retried: it would be cut off again.
 
     Args:
-        what: What holds nothing.
-        answer: What there is of it.
-        endpoint: Who answered.
-        reply: What was answered.
-        limit: The key of the config that says how long a reply may be.
+        what: The part that is empty.
+        answer: The reply as far as it was read.
+        endpoint: The endpoint that replied.
+        reply: The HTTP reply.
+        limit: The config key of the maximum length of a reply.
     """
-    message, is_cut_off = f"{what} holds nothing", answer.finish_reason == "length"
+    message, is_cut_off = f"{what} is empty", answer.finish_reason == "length"
     if answer.finish_reason is not None:
         message += f" (finish reason {clip(answer.finish_reason, endpoint.secrets)})"
     if is_cut_off:
-        message += f"; there was no room for it: raise {limit}, or shorten the prompt"
+        message += f": raise {limit}, or shorten the prompt"
     return ProviderError(
         "empty_reply",
         message,
@@ -184,17 +190,17 @@ def empty(
     )
 
 
-# What a reply tells of its model's reasoning, and what it says without that.
+# A model's reasoning in a reply, and the output without it.
 #
-# Pure. Services put thoughts into fields of their own, which stand in `raw`; unless a config says
-# `showThinking: false`, adapters put them into the output as well, behind the word `Thinking:`.
+# Pure. Services put reasoning into separate fields, which are part of `raw`; unless a config sets
+# `showThinking: false`, adapters also put it into the output, after the word `Thinking:`.
 
 
 _SHOWN = "Thinking: "
 
 
 def thoughts_in(raw: Any) -> list[str]:
-    """The thoughts in the body of a reply, in order; none where a service tells none.
+    """Return the reasoning parts in a reply's body, in order; empty if there are none.
 
     Example:
         >>> thoughts_in({"content": [{"type": "thinking", "thinking": "Hm."}, {"type": "text"}]})
@@ -205,7 +211,7 @@ def thoughts_in(raw: Any) -> list[str]:
 
 
 def without_thinking(reply: Reply) -> Any:
-    r"""The output of a reply without the thoughts that an adapter has put into it.
+    r"""Return the output of a reply without the reasoning that an adapter has put into it.
 
     Example:
         >>> raw = {"choices": [{"message": {"content": "4", "reasoning": "2 + 2"}}]}
@@ -230,7 +236,7 @@ def _without(said: str, shown: str) -> str:
 
 
 def _of_chat(raw: Any) -> Iterator[str]:
-    """Of chat completions."""
+    """Reasoning in chat completions."""
     for choice in objects(raw, "choices")[:1]:
         message = field(choice, "message")
         parts = [one for part in objects(message, "content") for one in objects(part, "thinking")]
@@ -239,7 +245,7 @@ def _of_chat(raw: Any) -> Iterator[str]:
 
 
 def _of_blocks(raw: Any) -> Iterator[str]:
-    """Of the Messages API."""
+    """Reasoning in the Messages API."""
     for block in objects(raw, "content"):
         yield text(block, "thinking") or ""
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import attrs
 
-# Server-sent events: how services stream a reply.
+# Server-sent events, the format in which services stream replies.
 #
-# Pure. A stream is lines that end in LF, CR or both; an empty line ends an event. Only what providers use is
-# kept of the format: the event's name and its data. Other than a browser, who reads a whole stream takes its
-# end for the end of an event: services leave the last empty line out.
+# Pure. A stream is lines that end in LF, CR or both; an empty line ends an event. Only the parts of the
+# format that providers use are read: the event's name and its data. Unlike in a browser, the end of the
+# stream also ends an event: services omit the last empty line.
 #
 # Source: the "Server-sent events" section of the HTML standard.
 
@@ -30,7 +30,7 @@ class ServerEvent:
 
 @attrs.define
 class EventReader:
-    r"""Cuts a stream into events, however its parts arrive, in time that grows with its length alone.
+    r"""Splits a stream into events, however its parts arrive, in time linear in its length.
 
     Example:
         >>> reader = EventReader()
@@ -41,16 +41,16 @@ class EventReader:
     """
 
     _open: list[bytes] = attrs.field(factory=list)
-    """The line whose end has not come, in the parts it came in."""
+    """The unfinished line, in the parts in which it arrived."""
     _is_first: bool = True
-    """Whether no line has ended yet."""
+    """True if no line has ended yet."""
     _after_cr: bool = False
-    """Whether the last part ended in a CR, the LF of which may come with the next."""
+    """True if the last part ended in a CR, whose LF may come with the next part."""
     _data: list[str] = attrs.field(factory=list)
     _name: str = ""
 
     def feed(self, part: bytes) -> Iterator[ServerEvent]:
-        """The events that are complete with this part of the stream."""
+        """Yield the events that this part of the stream completes."""
         if self._after_cr:
             if not part:
                 return
@@ -67,8 +67,8 @@ class EventReader:
                 yield event
 
     def finish(self) -> Iterator[ServerEvent]:
-        """The event that the end of the stream completes, if one is open."""
-        # The first LF ends an open line, or is taken for that of a CRLF.
+        """Yield the event that the end of the stream completes, if one is unfinished."""
+        # The first LF ends an unfinished line, or counts as that of a CRLF.
         return self.feed(b"\n\n")
 
     def _line(self, line: bytes) -> ServerEvent | None:
@@ -89,7 +89,7 @@ class EventReader:
 
 
 def read_events(body: bytes) -> tuple[ServerEvent, ...]:
-    r"""The events of a whole stream.
+    r"""Return the events of a complete stream.
 
     Example:
         >>> read_events(b"data: 1")
@@ -100,22 +100,22 @@ def read_events(body: bytes) -> tuple[ServerEvent, ...]:
 
 
 def load_event(event: ServerEvent) -> Any:
-    """The parsed data of an event, None if it is no JSON; halves of surrogate pairs stay."""
+    """Return the parsed data of an event, None if it is not JSON; halves of surrogate pairs remain."""
     try:
         return json.loads(event.data)
     except (ValueError, RecursionError):
         return None
 
 
-# Replies that came as a stream, as they would have come without one.
+# Conversion of a streamed reply to the form that it has without streaming.
 #
-# A stream has as many parts as the answer has words, and the run waits while they are put together. So lists
-# grow in place, and texts are joined once, at the end.
+# A stream has as many parts as the reply has words, and joining them blocks the run. So lists grow in place,
+# and texts are joined once, at the end.
 
 
 @attrs.define
 class Texts:
-    """Members of objects that are texts, and grow.
+    """Text members of objects that grow part by part.
 
     Example:
         >>> block, texts = {"text": "Fo"}, Texts()
@@ -129,7 +129,7 @@ class Texts:
     """By object and member: the object, and the parts of its text, the first of which it holds."""
 
     def add(self, whole: dict[str, Any], name: str, part: str) -> None:
-        """Put a part behind a text that is there."""
+        """Append a part to an existing text."""
         _, parts = self._parts.get((id(whole), name), (whole, []))
         if not parts or parts[0] is not whole[name]:
             parts = [whole[name]]
@@ -137,7 +137,7 @@ class Texts:
         parts.append(part)
 
     def join(self) -> None:
-        """Write the texts to where they belong, unless something else came to stand there."""
+        """Write each text to its object, unless the member has been replaced."""
         for (_, name), (whole, parts) in self._parts.items():
             if whole[name] is parts[0]:
                 whole[name] = "".join(parts)

@@ -1,6 +1,6 @@
-"""Certificates and keys that a suite names, tried before the first call.
+"""Certificates and keys in a suite, checked before the first call.
 
-Nobody is asked for a passphrase: a run may have no terminal, and must not stop at a question.
+No passphrase is ever requested: a run may have no terminal, and must not wait for input.
 """
 
 import ssl
@@ -9,18 +9,18 @@ from typing import NoReturn
 
 from trioeval.providers.http.wire import TlsSettings
 
-_ENCRYPTED = "the key is encrypted; give one without a passphrase"
+_ENCRYPTED = "the key is encrypted; use a key without a passphrase"
 
 
 class EncryptedKeyError(Exception):
-    """A key that only a passphrase opens."""
+    """A key that needs a passphrase."""
 
 
 def load_identity(context: ssl.SSLContext, tls: TlsSettings) -> None:
-    """Let a context show the client's certificate, if there is one.
+    """Load the client's certificate into a context, if there is one.
 
     Raises:
-        OSError: The files cannot be read, or do not hold what they should; `ssl.SSLError` is one.
+        OSError: The files cannot be read, or are invalid; `ssl.SSLError` is a subclass.
         EncryptedKeyError: The key has a passphrase.
     """
     if tls.certificate is not None:
@@ -28,7 +28,7 @@ def load_identity(context: ssl.SSLContext, tls: TlsSettings) -> None:
 
 
 def check_tls(tls: TlsSettings) -> dict[str, str]:
-    """What is wrong with the files, by the field of `TlsSettings` that names each; empty if nothing is."""
+    """Return the faults of the files, by field of `TlsSettings`; empty if all are valid."""
     faults = {
         name: fault
         for name, file in (("ca", tls.ca), ("certificate", tls.certificate))

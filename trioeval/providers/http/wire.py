@@ -1,7 +1,7 @@
-"""What adapters need of HTTP: one request, one whole reply.
+"""The HTTP interface of adapters: one request, one complete reply.
 
-The words of that exchange only; `trioeval.providers.http.client` carries it out, and is the one module
-that imports an HTTP client.
+Data types and the client's protocol only; `trioeval.providers.http.client` implements it, and is the one
+module that imports an HTTP library.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,7 +17,7 @@ _LONGEST_URL = 300  # characters: a path may hold a prompt
 
 @attrs.frozen
 class HttpRequest:
-    """A request that is ready to be sent."""
+    """A request ready to be sent."""
 
     url: str = attrs.field(repr=False)
     headers: Mapping[str, str] = attrs.field(repr=False)
@@ -26,11 +26,11 @@ class HttpRequest:
     )
     method: str = "POST"
     max_reply_bytes: int | None = None
-    """Bytes that the body of its reply may have; None is what the client allows."""
+    """Maximum bytes of the reply's body; None uses the client's maximum."""
 
 
 def request_source(method: str, url: str) -> str:
-    """A method and a URL as errors name them: without query, user and password.
+    """Return method and URL for error messages: without query, user and password.
 
     Example:
         >>> request_source("GET", "https://user:pw@api.example:8443/v1?key=secret")
@@ -47,21 +47,21 @@ def request_source(method: str, url: str) -> str:
 
 @attrs.frozen
 class HttpReply:
-    """A reply that has arrived as a whole, whatever its status."""
+    """A reply that has arrived completely, whatever its status."""
 
     status: int
     headers: Mapping[str, str]
-    """Names are in lower case; a header that came several times is joined by commas."""
+    """Names are in lower case; a header that occurs several times is joined by commas."""
     body: bytes = attrs.field(repr=lambda body: f"<{len(body)} bytes>")
     source: str = attrs.field(default="", eq=False, repr=False)
-    """The method and the URL that replied, as errors name them."""
+    """Method and URL of the request, for error messages."""
 
 
 def dated(headers: Mapping[str, str], now: float) -> Mapping[str, str]:
-    """The headers of a reply that has just arrived, with its date.
+    """Return the headers of a reply that has just arrived, with a date.
 
-    A server may leave out `date`; then it is the instant of the arrival (RFC 9110, section 6.6.1), so that
-    the instants which other headers name have something to count from.
+    A server may omit `date`; then it is the time of the arrival (RFC 9110, section 6.6.1), so that instants
+    in other headers have a reference.
 
     Args:
         headers: As they arrived, names in lower case.
@@ -76,33 +76,33 @@ def dated(headers: Mapping[str, str], now: float) -> Mapping[str, str]:
 
 @attrs.frozen
 class TlsSettings:
-    """How a server is trusted, and this client shown to it, where the usual way is not enough."""
+    """TLS settings of a connection that differ from the defaults."""
 
     ca: Path | None = None
-    """Certificates of authorities, in place of the usual ones."""
+    """Certificates of trusted authorities, instead of the default ones."""
     certificate: Path | None = None
     """The client's own certificate."""
     key: Path | None = attrs.field(default=None, repr=False)
     verify: bool = True
-    """Whether a server has to prove who it is."""
+    """True if the server's certificate is verified."""
 
 
 class HttpClient(Protocol):
-    """Sends single requests: no retries, no redirects, no limit on how many are under way."""
+    """Sends single requests: no retries, no redirects, no limit on their number."""
 
     async def send(
-        self, request: HttpRequest, *, heard: Callable[[bytes], object] | None = None
+        self, request: HttpRequest, *, on_part: Callable[[bytes], object] | None = None
     ) -> HttpReply:
         """Send a request and wait for the whole reply.
 
         Always a checkpoint. Cancelling it ends the exchange at once.
 
         Args:
-            request: Sent as it is; what it does not say of content types is JSON.
-            heard: Told of each part of the body when it arrives.
+            request: Sent unchanged, with a default `content-type` of JSON.
+            on_part: Called with each part of the body when it arrives.
 
         Raises:
-            ProviderError: There was no whole reply: `connection`, `tls`, `bad_request` (it could
+            ProviderError: No complete reply: `connection`, `tls`, `bad_request` (it could
                 not be sent) or `malformed_reply` (too large, or too many values of JSON).
         """
         ...

@@ -1,1 +1,1 @@
-"""Providers that need no network: echoes, recordings, and functions of the caller."""
+"""Providers without a network: echoes, recordings, and functions of the caller."""

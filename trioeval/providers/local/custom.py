@@ -1,4 +1,4 @@
-"""A provider that a user wrote as an async function, held to what a provider promises."""
+"""A provider from a user's async function, with the guarantees of all providers."""
 
 import inspect
 from collections.abc import AsyncGenerator, Mapping
@@ -18,12 +18,12 @@ KIND_BY_FAULT: Mapping[Fault, ProviderErrorKind] = {
     Fault.QUOTA_EXHAUSTED: "quota_exhausted",
     Fault.FATAL: "permission",
 }
-"""How a failure is called of which the function said only what it means for the lane."""
+"""Kind of a failure for which the function only reports the fault."""
 
 
 @attrs.frozen
 class CustomSettings(Settings):
-    """A callable of the caller, under the name that the suite uses."""
+    """A callable of the caller, under its name in the suite."""
 
     name: str
     function: Provider = attrs.field(repr=False)
@@ -35,33 +35,33 @@ class CustomSettings(Settings):
 
     @property
     def metering(self) -> Metering:
-        """Nothing bounds the costs that a function says."""
+        """The metering of a function, whose reported costs have no limit."""
         return Metering(says_cost=True)
 
     @asynccontextmanager
     async def open(self, _shared: Shared) -> AsyncGenerator[Provider]:
-        """The callable. Closing it is the caller's affair."""
+        """Return the callable, which the caller has to close."""
         yield self.function
 
 
 @attrs.frozen
 class CustomProvider:
-    """Calls the function and turns whatever comes of it into a `Reply` or a `ProviderError`."""
+    """Calls the function and converts its result to a `Reply` or a `ProviderError`."""
 
     name: str
-    """The id under which the suite names it; for messages."""
+    """The provider's label or id, for messages."""
     function: Provider = attrs.field(repr=False)
 
     async def __call__(self, request: Request, /) -> Reply:
-        """Answer one request. A checkpoint if the function is one.
+        """Send one request. A checkpoint if the function is one.
 
         Raises:
-            ProviderError: The function raised it, or a `CallError`, whose fault is kept; or, as
+            ProviderError: The function raised it, or a `CallError`, whose fault is preserved; or, as
                 `unexpected`, it raised anything else, is not async, or returned neither a `Reply` nor
-                text. The cause is kept.
+                text. The cause is preserved.
         """
         try:
-            # Typed as async, but users write what they write.
+            # Typed as async, but the user's function may be anything.
             pending: object = self.function(request)
             answer: object = await pending if inspect.isawaitable(pending) else _NotAsync(pending)
         except ProviderError:
@@ -101,5 +101,5 @@ def _what(value: object) -> str:
 
 
 def _describe(error: Exception) -> str:
-    """Type and text; for a group those of its parts, because the group itself says nothing."""
+    """Return type and text; for a group those of its parts, because the group itself has no information."""
     return "; ".join(f"{type(leaf).__name__}: {leaf}" for leaf in leaves(error))

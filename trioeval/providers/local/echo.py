@@ -1,6 +1,6 @@
-"""The provider that says what it was asked: for trying out suites without a model.
+"""The provider that returns the prompt: for testing suites without a model.
 
-It looks at no config, so a suite whose providers are replaced by `echo` is a dry run of it.
+It ignores its config, so replacing a suite's providers by `echo` is a dry run.
 """
 
 from collections.abc import AsyncGenerator, Mapping
@@ -18,17 +18,17 @@ from trioeval.usage import Usage
 
 @attrs.frozen
 class EchoProvider:
-    """Answers with the prompt; costs nothing and uses no tokens."""
+    """Returns the prompt; costs nothing and uses no tokens."""
 
     async def __call__(self, request: Request, /) -> Reply:
-        """Answer one request. Always a checkpoint, so that a long run can be cancelled."""
+        """Return the prompt. Always a checkpoint, so that a long run can be cancelled."""
         await trio.lowlevel.checkpoint()
         return Reply(output=request.prompt, usage=Usage(prompt=0, completion=0, total=0), cost=0.0)
 
 
 @attrs.frozen
 class EchoSettings(Settings):
-    """There is nothing to say of an echo."""
+    """The settings of an echo; there are none."""
 
     @property
     def lane_key(self) -> str:
@@ -37,7 +37,7 @@ class EchoSettings(Settings):
 
     @asynccontextmanager
     async def open(self, _shared: Shared) -> AsyncGenerator[EchoProvider]:
-        """An echo."""
+        """Open an echo."""
         yield EchoProvider()
 
 
@@ -46,5 +46,5 @@ def read(
 ) -> EchoSettings | list[Problem]:
     """Read an entry; see `Reader`."""
     if rest:
-        return [Problem(".id", f'"{prefix}:{rest}" says more than "echo"', 'write "echo"')]
+        return [Problem(".id", f'"{prefix}:{rest}" is not a valid id', 'write "echo"')]
     return EchoSettings()

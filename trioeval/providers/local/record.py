@@ -1,4 +1,4 @@
-"""Writing down what providers answer, so that `replay:` can serve it back without a network."""
+"""Recording of provider replies, so that `replay:` can return them without a network."""
 
 import json
 from collections.abc import Mapping
@@ -20,15 +20,15 @@ from trioeval.providers.local.recordings import (
 )
 from trioeval.usage import Usage
 
-# From a call to the line that records it: what reading would not give back is said to be left out.
+# Conversion of a call to a line of a recording; values that JSON would change are marked as left out.
 #
-# Whoever wrote a provider may have put anything into its replies. A line holds what comes back from JSON as
-# it was, and the reason wherever something would not: a replay that fails there is better than one that
-# answers something else.
+# A user's provider may put anything into its replies. A line contains the values that JSON preserves, and the
+# reason for each value that it would not: a replay that fails there is better than one that returns something
+# else.
 
 
 DEEPEST = 500
-"""Lists and objects within each other; Python reads JSON of about twice that."""
+"""Maximum nesting of lists and objects; Python reads JSON with about twice that."""
 
 _LONGEST_INTEGER = 10_000  # bits; Python reads whole numbers of 4300 digits
 _PLAIN = frozenset({str, float, bool, type(None)})
@@ -42,10 +42,10 @@ def record_call(
     *,
     position: int | None = None,
 ) -> str:
-    """The line of one call; see `to_recording`. Never raises."""
+    """Return the line of one call; see `to_recording`. Never raises."""
     try:
         return to_line(to_recording(provider, request, answer, latency, position=position))
-    except Exception as error:  # noqa: BLE001 - objects of users may do anything when looked at
+    except Exception as error:  # noqa: BLE001 - a user's object may raise anything when inspected
         reason = f"{type(error).__name__} while it was written"
         asked = _question(provider, request, latency, position)
         return to_line(attrs.evolve(asked, left_out={"output": reason}))
@@ -59,14 +59,14 @@ def to_recording(
     *,
     position: int | None = None,
 ) -> Recording:
-    """The recording of one call.
+    """Return the recording of one call.
 
     Args:
         provider: Label or id of the suite's entry.
-        request: What was asked.
-        answer: What came of it.
-        latency: Seconds that the call took, ≥ 0.
-        position: Where in the suite the entry stands, from 0; None if that is not known.
+        request: The request.
+        answer: The reply or the error.
+        latency: Seconds of the call, ≥ 0.
+        position: Index of the entry in the suite; None if unknown.
     """
     asked = _question(provider, request, latency, position)
     if isinstance(answer, ProviderError):
@@ -85,7 +85,7 @@ def to_recording(
 
 
 def to_line(recording: Recording) -> str:
-    """The line of a recording, without its end. What says nothing is left out.
+    """Return the line of a recording, without its line end and without empty fields.
 
     Example:
         >>> from trioeval.usage import Usage
@@ -93,7 +93,7 @@ def to_line(recording: Recording) -> str:
         '{"prompt": "Hi", "output": "Ho", "usage": {"total": 2}}'
 
     Raises:
-        TypeError: It holds what is not JSON; never where it comes from `to_recording`.
+        TypeError: A value is not JSON; never for a recording from `to_recording`.
     """
     told = {name: getattr(recording, name) for name in FIELDS}
     told["usage"] = _known(attrs.asdict(recording.usage)) or None
@@ -111,9 +111,9 @@ def to_line(recording: Recording) -> str:
 
 
 def json_fault(value: Any) -> str | None:
-    """Why a value would not come back from JSON as what it is; None if it would.
+    """Return the reason why JSON would not preserve a value; None if it would.
 
-    A tuple is let through, although it comes back as a list.
+    A tuple is accepted, although it is read back as a list.
 
     Example:
         >>> json_fault({"a": [1, None, (2.5,)]})
@@ -129,7 +129,7 @@ def json_fault(value: Any) -> str | None:
                 continue
             case int():
                 if part.bit_length() > _LONGEST_INTEGER:
-                    return "a whole number of thousands of digits cannot be read back"
+                    return "a whole number with thousands of digits cannot be read back"
                 continue
             case dict():
                 strange = next((key for key in part if not isinstance(key, str)), None)
@@ -140,14 +140,14 @@ def json_fault(value: Any) -> str | None:
                 parts = part
             case _:
                 return f"a value of type {type(part).__name__} is not JSON data"
-        if depth == DEEPEST:  # or without an end: what holds itself is found here as well
-            return f"values more than {DEEPEST} deep cannot be read back"
+        if depth == DEEPEST:  # also reached by a value that contains itself
+            return f"values nested more than {DEEPEST} deep cannot be read back"
         rest += [(inner, depth + 1) for inner in parts if type(inner) not in _PLAIN]
     return None
 
 
 def _question(provider: str, request: Request, latency: float, position: int | None) -> Recording:
-    """What is known of a call whatever came of it."""
+    """Return the fields of a recording that do not depend on the reply."""
     return Recording(
         prompt=request.prompt,
         provider=provider,
@@ -160,7 +160,7 @@ def _question(provider: str, request: Request, latency: float, position: int | N
 
 
 def _of_reply(reply: Any) -> dict[str, Any]:
-    """What a line says of a `Reply` besides its output, be it what it should be or not."""
+    """Return the fields for a reply besides its output, whether they are valid or not."""
     model = reply.metadata.get("model") if isinstance(reply.metadata, Mapping) else None
     first, usage = reply.first_token, reply.usage
     return {
@@ -175,7 +175,7 @@ def _of_reply(reply: Any) -> dict[str, Any]:
 
 
 def _of_error(error: ProviderError) -> RecordedError:
-    """The error with what such a kind does not say by itself."""
+    """Return the recorded error, without values that follow from its kind."""
     usual = ProviderError(error.kind, "")
     told: dict[str, Any] = {
         "status": error.status,
@@ -198,18 +198,17 @@ def _known(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _show(value: Any) -> str:
-    """A value in a message: texts and numbers as they are, of anything stranger its type alone."""
+    """Return a value for a message: texts and numbers unchanged, other objects as their type."""
     return show(value) if isinstance(value, float) or is_json(value) else type(value).__name__
 
 
 @attrs.define
 class Recorder:
-    """A file of recordings that grows by a line with each call that ends.
+    """A file of recordings that grows by one line with each call that ends.
 
-    A line is handed to the system before anything else happens, so that a killed run keeps it. Neither a
-    reply that cannot be written nor a disk that fills up must cost the replies that are under way: of the
-    first the line says why, and of the second the first error is kept in `error`, and nothing is written
-    after it.
+    A line is passed to the system before anything else happens, so that it survives a killed run. Neither an
+    unwritable reply nor a full disk may lose the replies in progress: in the first case the line contains the
+    reason, in the second the first error is stored in `error`, and nothing more is written.
 
     Example:
         ```python
@@ -221,17 +220,17 @@ class Recorder:
     path: Path
     _file: IO[str] = attrs.field(repr=False)
     error: OutputError | None = None
-    """Why nothing is written any more."""
+    """The reason why writing has stopped."""
 
     @classmethod
     def create(cls, path: Path) -> Self:
-        """Begin a new file. One that is there already is never written over: its replies were paid for.
+        """Create a new file. An existing one is never overwritten, because its replies were paid for.
 
         Raises:
-            OutputError: It cannot be made, or it is there already.
+            OutputError: The file cannot be created, or exists already.
         """
         try:
-            # Lone surrogates become the escapes that JSON has for them.
+            # Lone surrogates become their JSON escapes.
             file = path.open("x", encoding="utf-8", errors="backslashreplace")
         except OSError as error:
             raise _cannot_write(path, error) from error
@@ -250,10 +249,10 @@ class Recorder:
 
         Args:
             provider: Label or id of the suite's entry, without secrets.
-            request: What was asked; a secret that stands in the prompt is to be hidden.
-            answer: What came of it.
-            latency: Seconds that the call took, ≥ 0.
-            position: Where in the suite the entry stands, from 0; None if that is not known.
+            request: The request, without secrets in its prompt.
+            answer: The reply or the error.
+            latency: Seconds of the call, ≥ 0.
+            position: Index of the entry in the suite; None if unknown.
         """
         if self.error is not None:
             return
@@ -261,7 +260,7 @@ class Recorder:
         try:
             self._file.write(line + "\n")
             self._file.flush()
-        except (OSError, ValueError) as error:  # ValueError: it is closed
+        except (OSError, ValueError) as error:  # ValueError: the file is closed
             self.error = _cannot_write(self.path, error)
 
     def __enter__(self) -> Self:
@@ -281,4 +280,4 @@ class Recorder:
 
 def _cannot_write(path: Path, error: Exception) -> OutputError:
     reason = getattr(error, "strerror", None) or error
-    return OutputError(f"the recording {path} cannot be written: {reason}")
+    return OutputError(f"cannot write the recording {path}: {reason}")

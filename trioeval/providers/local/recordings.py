@@ -1,4 +1,4 @@
-"""Recorded replies: a JSONL file of what was asked with what was answered, and how it is read.
+"""Recorded replies: a JSONL file of prompts and replies, its reader, and its playback.
 
 One JSON object a line; empty lines are skipped:
 
@@ -6,9 +6,9 @@ One JSON object a line; empty lines are skipped:
      "usage": {"prompt": 7, "completion": 1, "total": 8}, "finish_reason": "stop"}
     {"prompt": "2 + 3 = ?", "error": {"kind": "rate_limited", "message": "slow down"}}
 
-`prompt` is the exact text of the rendered prompt. A line has either `output` (any JSON value) or
-`error`, or says in `left_out` why its output could not be written. Everything else may be left out.
-A last line that was cut off, because whoever wrote it was killed or the disk was full, is no mistake.
+`prompt` is the exact text of the rendered prompt. A line has either `output` (any JSON value) or `error`, or
+gives in `left_out` the reason why its output could not be written. All other fields are optional. An
+incomplete last line, from a killed process or a full disk, is not an error.
 """
 
 import json
@@ -19,13 +19,22 @@ import attrs
 
 from trioeval.errors import Fault, Problem, ProviderError, ProviderErrorKind
 from trioeval.providers.base import Reply
-from trioeval.providers.config import is_amount, is_flag, is_integer, is_json, is_number, show
+from trioeval.providers.config import (
+    did_you_mean,
+    is_amount,
+    is_flag,
+    is_integer,
+    is_json,
+    is_number,
+    nearest,
+    show,
+)
 from trioeval.usage import Usage
 
 
 @attrs.frozen
 class RecordedError:
-    """A failure that was recorded instead of an output."""
+    """A recorded failure, instead of an output."""
 
     kind: ProviderErrorKind
     message: str
@@ -33,16 +42,16 @@ class RecordedError:
     retry_after: float | None = None
     """Seconds that the provider asked to wait, ≥ 0."""
     fault: Fault | None = None
-    """What it meant for the lane; None is what such a kind means."""
+    """Its meaning for the lane; None is the default of the kind."""
     retries: int | None = None
-    """How often such a call was worth repeating, ≥ 0; None is what such a kind is worth."""
+    """Number of useful retries, ≥ 0; None is the default of the kind."""
     tokens: int | None = None
-    """What the failed call used all the same, ≥ 0; None if that was not known."""
+    """Tokens used by the failed call, ≥ 0; None if unknown."""
     money: float | None = None
-    """Likewise, in US dollars."""
+    """US dollars spent by the failed call, ≥ 0; None if unknown."""
 
     def revived(self) -> ProviderError:
-        """The failure, to be raised again."""
+        """Return the failure as an error that can be raised."""
         return ProviderError(
             self.kind,
             self.message,
@@ -62,25 +71,25 @@ class Recording:
     prompt: str
     output: Any = None
     error: RecordedError | None = None
-    """What failed; None where there is an output."""
+    """The failure; None if there is an output."""
     left_out: Mapping[str, str] = attrs.field(factory=dict)
     """Fields of the reply that could not be written, each with the reason."""
     provider: str | None = None
-    """Label or id of the suite's entry that answered; None where it does not matter."""
+    """Label or id of the suite's entry; None matches any."""
     entry_idx: int | None = None
-    """Which entry of the suite that was, from 0; None where it does not matter."""
+    """Index of the suite's entry; None matches any."""
     test_idx: int | None = None
-    """Which test it answered, from 0; None where it does not matter."""
+    """Index of the test; None matches any."""
     prompt_idx: int | None = None
-    """Which prompt of the suite was rendered, from 0; None where it does not matter."""
+    """Index of the prompt in the suite; None matches any."""
     repeat: int | None = None
-    """Which repeat of its test it answered, from 0; None where it does not matter."""
+    """Index of the test's repeat; None matches any."""
     model: str | None = None
-    """The model that answered; None where it does not matter."""
+    """The model that replied; None matches any."""
     latency_ms: float | None = None
-    """How long the recorded call took, ≥ 0."""
+    """Milliseconds of the recorded call, ≥ 0."""
     first_token_ms: float | None = None
-    """How long its first token took, ≥ 0."""
+    """Milliseconds to its first token, ≥ 0."""
     usage: Usage = attrs.field(factory=Usage)
     cost: float | None = None
     """US dollars, ≥ 0."""
@@ -88,17 +97,17 @@ class Recording:
     is_refusal: bool = False
     log_probs: tuple[float, ...] | None = None
     line: int | None = attrs.field(default=None, eq=False)
-    """Where in its file it stands, from 1; None where it does not come from one."""
+    """Line number in its file, from 1; None if it is not from a file."""
 
     @property
     def said(self) -> Sequence[Any]:
-        """All that the provider said of which nothing else bounds the size."""
+        """All parts of the reply whose size nothing else limits."""
         if self.error is not None:
             return (self.error.message,)
         return self.output, self.model, self.finish_reason, self.log_probs
 
     def reply(self) -> Reply:
-        """The reply, as it was."""
+        """Return the recorded reply."""
         return Reply(
             output=self.output,
             usage=self.usage,
@@ -112,18 +121,18 @@ class Recording:
 
 
 FIELDS = tuple(field.name for field in attrs.fields(Recording) if field.name != "line")
-"""What a line may hold."""
+"""The fields of a line."""
 
 
 @attrs.frozen(kw_only=True)
 class RecordingFile:
-    """What a file of recordings holds."""
+    """The content of a file of recordings."""
 
     recordings: tuple[Recording, ...] = attrs.field(repr=False)
     problems: tuple[Problem, ...] = ()
-    """What is wrong with its lines, each with file and line."""
+    """The problems of its lines, each with file and line."""
     is_cut: bool = False
-    """Whether its last line was cut off; that one is left out."""
+    """True if its last line is incomplete, and was skipped."""
 
 
 def parse_file(content: bytes, file: str) -> RecordingFile:
@@ -146,14 +155,14 @@ def parse_file(content: bytes, file: str) -> RecordingFile:
 def parse_recordings(
     lines: Iterable[bytes], file: str
 ) -> tuple[tuple[Recording, ...], tuple[Problem, ...]]:
-    """Read whole lines.
+    """Read complete lines.
 
     Args:
         lines: UTF-8, one object each.
         file: The name for messages.
 
     Returns:
-        What could be read, and what is wrong, each problem with file and line.
+        The recordings that could be read, and the problems, each with file and line.
     """
     recordings: list[Recording] = []
     problems: list[Problem] = []
@@ -169,7 +178,7 @@ def parse_recordings(
 
 
 def _is_cut(rest: bytes) -> bool:
-    """Whether what follows the last end of a line is the beginning of an object."""
+    """Return whether the text after the last line end is the beginning of an object."""
     if not rest.lstrip().startswith(b"{"):
         return False
     try:
@@ -182,7 +191,7 @@ def _is_cut(rest: bytes) -> bool:
 
 
 def _read_line(line: bytes, number: int) -> Recording | list[str]:
-    """The recording, or what is wrong with the line."""
+    """Return the recording in a line, or the faults of the line."""
     try:
         data = json.loads(line.decode("utf-8-sig"))
     except UnicodeDecodeError:
@@ -209,13 +218,15 @@ def _read_line(line: bytes, number: int) -> Recording | list[str]:
 def _faults(data: Mapping[str, Any]) -> Iterable[str]:
     for name in data:
         if name not in FIELDS:
-            yield f'"{name}" is not a field of a recording; known are {", ".join(FIELDS)}'
+            close = nearest(str(name), FIELDS)
+            hint = f"; {did_you_mean(close)}" if close else ""
+            yield f'"{name}" is not a field of a recording{hint}'
     if not isinstance(data.get("prompt"), str):
         yield f"prompt must be text, got {show(data.get('prompt'))}"
     error, left_out = data.get("error"), data.get("left_out")
     has_lost = isinstance(left_out, dict) and "output" in left_out
     if ("output" in data) + (error is not None) + has_lost != 1:
-        yield "a recording has either an output or an error"
+        yield "a recording must have either an output or an error"
     if error is not None:
         yield from _error_faults(error)
     for name, (right, check) in CHECKS.items():
@@ -258,7 +269,7 @@ def _is_usage(usage: Any) -> bool:
 
 
 def _is_log_probs(value: Any) -> bool:
-    # -Infinity is what is impossible.
+    # -Infinity is the logarithm of probability 0.
     return isinstance(value, list | tuple) and all(
         isinstance(number, float) or is_number(number) for number in value
     )
@@ -290,7 +301,7 @@ CHECKS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     "is_refusal": ("true or false", is_flag),
     "log_probs": ("a list of numbers", _is_log_probs),
 }
-"""What the value of a field must be, where there is one."""
+"""The requirement on the value of each field."""
 
 ERROR_CHECKS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     "status": ("a whole number", is_integer),
@@ -300,46 +311,47 @@ ERROR_CHECKS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     "tokens": _INDEX,
     "money": _AMOUNT,
 }
-"""Likewise, of an error."""
+"""The requirement on the value of each field of an error."""
 
 
-# Playing recordings back: which of them answers the next call.
+# Playback of recordings: the choice of the recording for the next call.
 #
-# A recording may say for which entry, test, prompt and repeat of a suite it was made, and a call knows for
-# which it asks. So of all recordings of a prompt those of the same entry answer, of these those of the same
-# test, and so on; where there are none of the same, all stay in the choice. That way each call of a run
-# hears its own answer, in whatever order the calls come, and a file that says nothing of all that, or a
-# suite that has changed since, is served as well as it can be.
+# A recording may specify the entry, test, prompt and repeat of a suite for which it was made, and a call
+# knows its own. So of all recordings of a prompt those of the same entry are chosen, of these those of the
+# same test, and so on; where none match, all remain. That way each call of a run gets its own reply, in
+# whatever order the calls come, and a file without these fields, or a suite that has changed since, is served
+# as well as possible.
 #
-# What is left answers the first, second, … call that comes down to it, and the last one is repeated.
+# The remaining recordings are returned for the first, second, … call with this choice; the last one is
+# repeated.
 
 
 PLACES = ("entry_idx", "test_idx", "prompt_idx", "repeat")
-"""What tells recordings of one prompt apart, the most telling first."""
+"""Fields that distinguish recordings of one prompt, the most specific first."""
 
 
 @attrs.frozen
-class Wanted:
-    """What a call asks of a tape."""
+class RecordingRequest:
+    """The request of a call to a tape."""
 
     prompt: str
     """The exact text."""
     model: str | None = None
-    """Leave out recordings of other models; those that name no model stay."""
+    """Excludes recordings of other models; those without a model remain."""
     entry_idx: int | None = None
-    """Which entry of the suite asks, from 0; None if it is not known. Likewise the others."""
+    """Index of the calling entry in the suite; None if unknown. The next fields are similar."""
     test_idx: int | None = None
     prompt_idx: int | None = None
     repeat: int | None = None
 
 
 @attrs.define(eq=False)
-class _Takes:
-    """Recordings that may all answer, and how many of them have."""
+class _MatchingRecordings:
+    """Recordings that match equally well, and the number of them that were returned."""
 
     takes: list[Recording]
     _decided: int = 0
-    """How many of `PLACES` they were chosen by."""
+    """Number of `PLACES` by which they were chosen."""
     played: int = 0
     _parts: dict[int | None, Self] | None = None
 
@@ -347,8 +359,8 @@ class _Takes:
     def next(self) -> Recording:
         return self.takes[min(self.played, len(self.takes) - 1)]
 
-    def narrowed(self, wanted: Wanted) -> Self:
-        """Those of them that fit best."""
+    def narrowed(self, wanted: RecordingRequest) -> Self:
+        """Return those that match best."""
         if len(self.takes) == 1 or self._decided == len(PLACES):
             return self
         place = PLACES[self._decided]
@@ -358,7 +370,7 @@ class _Takes:
         return part.narrowed(wanted)
 
     def _split(self, place: str) -> dict[int | None, Self]:
-        """Those of each value, and under None all of them."""
+        """Return those of each value, and under None all of them."""
         make, decided = type(self), self._decided + 1
         parts: dict[int | None, Self] = {None: make(self.takes, decided)}
         for take in self.takes:
@@ -370,31 +382,33 @@ class _Takes:
 
 @attrs.define(eq=False)
 class Tape:
-    """Recordings with a reading position for each choice of them; belongs to one opened provider.
+    """Recordings with a reading position for each choice of them; belongs to one open provider.
 
-    What it remembers grows with the recordings that were asked for, not with the calls.
+    Its state grows with the distinct recordings that were requested, not with the calls.
     """
 
     recordings: tuple[Recording, ...] = attrs.field(repr=False)
     _by_prompt: dict[str, list[Recording]] = attrs.field(init=False, repr=False, factory=dict)
-    _asked: dict[tuple[str, str | None], _Takes] = attrs.field(init=False, repr=False, factory=dict)
+    _asked: dict[tuple[str, str | None], _MatchingRecordings] = attrs.field(
+        init=False, repr=False, factory=dict
+    )
 
     def __attrs_post_init__(self) -> None:
         for recording in self.recordings:
             self._by_prompt.setdefault(recording.prompt, []).append(recording)
 
-    def find(self, wanted: Wanted) -> Recording | None:
-        """The next recording that answers, or None if there is none. Takes nothing."""
+    def find(self, wanted: RecordingRequest) -> Recording | None:
+        """Return the next matching recording, or None if there is none, without consuming it."""
         takes = self._takes(wanted)
         return None if takes is None else takes.next
 
-    def advance(self, wanted: Wanted) -> None:
-        """Let the next `find` of the same give the recording after."""
+    def advance(self, wanted: RecordingRequest) -> None:
+        """Consume the recording that `find` returns for the same request."""
         takes = self._takes(wanted)
         if takes is not None:
             takes.played += 1
 
-    def _takes(self, wanted: Wanted) -> _Takes | None:
+    def _takes(self, wanted: RecordingRequest) -> _MatchingRecordings | None:
         asked = wanted.prompt, wanted.model
         takes = self._asked.get(asked)
         if takes is None:
@@ -405,5 +419,5 @@ class Tape:
             ]
             if not fitting:
                 return None
-            takes = self._asked[asked] = _Takes(fitting)
+            takes = self._asked[asked] = _MatchingRecordings(fitting)
         return takes.narrowed(wanted)

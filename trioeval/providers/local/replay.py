@@ -1,11 +1,11 @@
-"""The provider that answers from a file of recorded replies, without a network.
+"""The provider that replies from a file of recordings, without a network.
 
 The file is described in `trioeval.providers.local.recordings`. Config keys:
 
-* `model`: use only recordings of this model (and those that name none).
-* `provider`: use only recordings of this entry of a suite (and those that name none).
-* `maxResponseBytes`: how large a recorded reply may be.
-* `latency`: `none` (default) answers at once, `real` after the recorded time, a number after that
+* `model`: use only recordings of this model (and those without a model).
+* `provider`: use only recordings of this entry of a suite (and those without an entry).
+* `maxResponseBytes`: maximum size of a recorded reply.
+* `latency`: `none` (default) replies at once, `real` after the recorded time, a number after that
   many times the recorded time.
 """
 
@@ -32,7 +32,13 @@ from trioeval.providers.config import (
     read_config,
     show,
 )
-from trioeval.providers.local.recordings import Recording, RecordingFile, Tape, Wanted, parse_file
+from trioeval.providers.local.recordings import (
+    Recording,
+    RecordingFile,
+    RecordingRequest,
+    Tape,
+    parse_file,
+)
 from trioeval.providers.metering import Metering
 from trioeval.providers.secrets import BLANK
 
@@ -51,22 +57,22 @@ KEYS = (
 
 @attrs.frozen(kw_only=True)
 class ReplaySettings(Settings):
-    """What is replayed, and how fast."""
+    """The recordings to replay, and the speed."""
 
     file: str
-    """As the suite names it."""
+    """The file's name in the suite."""
     recordings: tuple[Recording, ...] = attrs.field(repr=False)
-    """All of the file."""
+    """All recordings of the file."""
     is_cut: bool = False
-    """Whether the last line of the file was cut off, and left out."""
+    """True if the last line of the file is incomplete, and was skipped."""
     model: str | None = None
     provider: str | None = None
     entry_idx: int | None = None
-    """Which entry of the recorded suite it stands for, from 0; None if that is not known."""
+    """Index of its entry in the recorded suite; None if unknown."""
     speed: float = 0.0
-    """The recorded latency is multiplied by this, ≥ 0."""
+    """Factor of the recorded latency, ≥ 0."""
     most_bytes: int = MOST_BYTES
-    """Bytes of JSON that a recorded reply may have."""
+    """Maximum bytes of JSON of a recorded reply."""
     _hidden: tuple[str, ...] = attrs.field(init=False, repr=False)
 
     @_hidden.default
@@ -82,18 +88,18 @@ class ReplaySettings(Settings):
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What was hidden when its name was recorded; nothing else is known here."""
+        """The texts that were hidden in its recorded name; no other secrets are known here."""
         return self._hidden
 
     @property
     def metering(self) -> Metering:
-        """At most the costs of the dearest recording."""
+        """The metering, with the cost of the most expensive recording as maximum."""
         most = max((take.cost or 0.0 for take in self.recordings), default=0.0)
         return Metering(says_cost=True, most_cost=most)
 
     @asynccontextmanager
     async def open(self, _shared: Shared) -> AsyncGenerator["ReplayProvider"]:
-        """A player that starts from the first recordings."""
+        """Open a player at the first recordings."""
         yield ReplayProvider(self)
 
 
@@ -104,7 +110,7 @@ def read(
     values, problems = read_config(config, KEYS)
     found = RecordingFile(recordings=())
     if not file.strip():
-        problems.append(Problem(".id", '"replay:" names no file', "write replay:<file.jsonl>"))
+        problems.append(Problem(".id", '"replay:" has no file', "write replay:<file.jsonl>"))
     elif isinstance(path := around.place(file), Refused):
         problems.append(Problem(".id", path.message, path.hint))
     else:
@@ -125,14 +131,14 @@ def read(
 
 
 def read_for_all(file: Path, names: Sequence[str]) -> tuple[ReplaySettings, ...]:
-    """Settings for all entries of a suite, which share a file that is read once.
+    """Return settings for all entries of a suite, which share a file that is read once.
 
     Args:
-        file: The recordings.
-        names: Label or id of each entry, in their order.
+        file: The path of the recordings.
+        names: Label or id of each entry, in order.
 
     Raises:
-        SuiteError: All that is wrong with the file.
+        SuiteError: All problems of the file.
     """
     found = _read_file(file, str(file))
     if found.problems:
@@ -153,7 +159,7 @@ def read_for_all(file: Path, names: Sequence[str]) -> tuple[ReplaySettings, ...]
 
 
 def _read_file(path: Path, name: str) -> RecordingFile:
-    """The recordings of a file, called `name` in messages."""
+    """Return the content of a file, called `name` in messages."""
     try:
         content = path.read_bytes()
     except (OSError, ValueError) as error:
@@ -165,7 +171,7 @@ def _read_file(path: Path, name: str) -> RecordingFile:
 
 @attrs.frozen
 class ReplayProvider:
-    """Plays the recordings of each prompt in order, from the first one when it is made."""
+    """Replays the recordings of each prompt in order, starting with the first one."""
 
     settings: ReplaySettings
     _tape: Tape = attrs.field(init=False, repr=False)
@@ -179,14 +185,14 @@ class ReplayProvider:
         return Tape(tuple(take for take in recordings if take.provider in own))
 
     async def __call__(self, request: Request, /) -> Reply:
-        """Answer one request. Always a checkpoint.
+        """Return the next recorded reply. Always a checkpoint.
 
         Raises:
             ProviderError: A recorded error, `replay_miss` for a prompt that was not recorded, or whose
-                output could not be, or `malformed_reply` for a recording that is too large.
+                output was not, or `malformed_reply` for a recording that is too large.
         """
         settings = self.settings
-        wanted = Wanted(
+        wanted = RecordingRequest(
             request.prompt,
             settings.model,
             entry_idx=settings.entry_idx,
@@ -202,7 +208,7 @@ class ReplayProvider:
             raise ProviderError("replay_miss", self._miss(request.prompt))
         if (more := excess(take.said, settings.most_bytes)) is not None:
             place = f"{settings.file}:{take.line}"
-            what = f"the recorded reply has {more}, which is what {MAX_RESPONSE.name} allows"
+            what = f"the recorded reply has {more}, the maximum that {MAX_RESPONSE.name} allows"
             raise ProviderError("malformed_reply", f"{place}: {what}", fault=Fault.REFUSED)
         if take.error is not None:
             raise take.error.revived()
@@ -216,18 +222,18 @@ class ReplayProvider:
         settings = self.settings
         of = "" if settings.provider is None else f" of provider {settings.provider}"
         chosen = "" if settings.model is None else f" for model {settings.model}"
-        cut = ", and a last line that is cut off" if settings.is_cut else ""
+        cut = ", and an incomplete last line" if settings.is_cut else ""
         known = f"{settings.file} ({len(settings.recordings)} recorded{cut})"
         return f"no recording{of}{chosen} of the prompt {show(prompt)} in {known}"
 
 
 def _is_called(recorded: str | None, name: str) -> bool:
-    """Whether a recorded name is this one; where a secret was hidden in it, anything may stand."""
+    """Return whether a recorded name equals this one; any text matches a hidden secret."""
     return recorded in (None, name) or _match(recorded, name) is not None
 
 
 def _hidden_in(recorded: str | None, name: str | None) -> tuple[str, ...]:
-    """What stands in a name where its recording hides a secret; nothing if it is another name.
+    """Return the texts in a name where its recording hides a secret; none if it is another name.
 
     Example:
         >>> _hidden_in("http://a/?key=[hidden]", "http://a/?key=sk-1234")

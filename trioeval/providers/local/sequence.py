@@ -1,9 +1,9 @@
-"""The provider that says what it was told to say, one thing after another.
+"""The provider that returns configured replies, one after another.
 
 Config keys:
 
-* `inputs`: what to answer, in order.
-* `strict`: whether there being nothing left to say is an error; otherwise the last answer is repeated.
+* `inputs`: the replies, in order.
+* `strict`: whether a call after the last reply is an error; otherwise the last reply is repeated.
 """
 
 from collections.abc import AsyncGenerator, Mapping
@@ -32,14 +32,14 @@ def _is_inputs(value: Any) -> bool:
 
 
 KEYS = (
-    Key("inputs", "a list of at least one answer", _is_inputs),
+    Key("inputs", "a list of at least one reply", _is_inputs),
     Key("strict", "true or false", is_flag),
 )
 
 
 @attrs.frozen
 class SequenceSettings(Settings):
-    """What is said."""
+    """The replies."""
 
     inputs: tuple[Any, ...] = attrs.field(repr=False)
     strict: bool = False
@@ -51,28 +51,29 @@ class SequenceSettings(Settings):
 
     @asynccontextmanager
     async def open(self, _shared: Shared) -> AsyncGenerator["SequenceProvider"]:
-        """A sequence that starts from its beginning."""
+        """Open a sequence at its beginning."""
         yield SequenceProvider(self)
 
 
 @attrs.define(eq=False)
 class SequenceProvider:
-    """Answers each call with what comes next, whatever it is asked."""
+    """Returns the next reply for each call, whatever the request."""
 
     settings: SequenceSettings
     _said: int = 0
 
     async def __call__(self, _request: Request, /) -> Reply:
-        """Answer one request. Always a checkpoint.
+        """Return the next reply. Always a checkpoint.
 
         Raises:
-            ProviderError: `replay_miss`, when a strict sequence is over.
+            ProviderError: `replay_miss`, after the end of a strict sequence.
         """
         inputs, turn = self.settings.inputs, self._said
         self._said += 1
         await trio.lowlevel.checkpoint()
         if turn >= len(inputs) and self.settings.strict:
-            raise ProviderError("replay_miss", f"the sequence of {len(inputs)} answers is over")
+            replies = "1 reply" if len(inputs) == 1 else f"{len(inputs)} replies"
+            raise ProviderError("replay_miss", f"the sequence has only {replies}")
         output = inputs[min(turn, len(inputs) - 1)]
         return Reply(output=output, usage=Usage(prompt=0, completion=0, total=0), cost=0.0)
 
@@ -83,11 +84,11 @@ def read(
     """Read an entry; see `Reader`."""
     values, problems = read_config(config, KEYS)
     if rest:
-        fault = f'"{prefix}:{rest}" says more than "sequence"'
+        fault = f'"{prefix}:{rest}" is not a valid id'
         problems.append(Problem(".id", fault, 'write "sequence"'))
     if "inputs" not in config:
         hint = 'for example "inputs": ["yes", "no"]'
-        problems.append(Problem(".config.inputs", "there is nothing to answer", hint))
+        problems.append(Problem(".config.inputs", "missing", hint))
     if problems:
         return problems
     return SequenceSettings(tuple(values["inputs"]), strict=bool(values.get("strict")))

@@ -1,22 +1,22 @@
-# Apart from `providers.abilities`: one module a built-in provider.
-"""A simulated model: as slow, as faulty and as clever as its config says, the same in every run.
+# Apart from `providers.abilities`: one module for each built-in provider.
+"""A simulated model with configurable speed, faults and quality, equal in every run.
 
-What happens to a call follows from the seed, the model, the prompt, which test, prompt and repeat of the
-suite it asks for, and how often that was asked before, and from nothing else: not from the order of
-calls, so that a wider lane gives the same results sooner. For a cell of a dataset the variables are the
-columns that it needs, the test is the row, and a restart is a repeat. Config keys:
+The result of a call depends on the seed, the model, the prompt, the test, prompt and repeat of the suite, and
+on the number of equal calls before, and on nothing else: not on the order of calls, so a wider lane gives the
+same results sooner. For a cell of a dataset the variables are the columns that it needs, the test is the row,
+and a restart is a repeat. Config keys:
 
 * `latencyMs`: the median time of a call, in milliseconds (default 200).
-* `spread`: how much times vary: the standard deviation of their natural logarithm (default 0).
-* `tokensPerSecond`: how fast a reply is written, after the latency; not limited if left out.
-* `errorRate`, `throttleRate`, `refusalRate`: shares of calls that fail with a server's mishap, with
-  "too many requests", or are refused (default 0).
-* `retryAfterMs`: how long "too many requests" asks to wait; it says nothing if left out.
-* `quality`: share of right answers, 0 to 1 (default 1). A wrong one stays wrong when it is asked again.
-* `answer`: template of the right answer (default: the prompt); sees the variables and `prompt`.
-* `wrongAnswer`: template of the others.
-* `seed`: of everything that is drawn (default 0).
-* `price`: US dollars per million tokens, as of any other provider.
+* `spread`: the variation of times: the standard deviation of their natural logarithm (default 0).
+* `tokensPerSecond`: the speed of writing a reply, after the latency; unlimited by default.
+* `errorRate`, `throttleRate`, `refusalRate`: shares of calls that fail with a transient server failure,
+  fail with "too many requests", or are refused (default 0).
+* `retryAfterMs`: the wait that "too many requests" asks for; none by default.
+* `quality`: share of right answers, 0 to 1 (default 1). A wrong one stays wrong when it is called again.
+* `answer`: template of the right answer (default: the prompt); it can use the variables and `prompt`.
+* `wrongAnswer`: template of the wrong answers.
+* `seed`: seed of all random numbers (default 0).
+* `price`: US dollars per million tokens, as for any other provider.
 """
 
 import math
@@ -53,7 +53,7 @@ from trioeval.text import verbatim
 from trioeval.usage import Usage
 
 CHARACTERS_PER_TOKEN = 4
-"""Of this model's own tokens."""
+"""Characters of one of this model's tokens."""
 
 REFUSAL = "I cannot help with that."
 
@@ -87,7 +87,7 @@ KEYS = (
 
 @attrs.frozen(kw_only=True)
 class SimSettings(Settings):
-    """How a simulated model behaves."""
+    """The settings of a simulated model."""
 
     model: str
     latency: float = 0.2
@@ -98,7 +98,7 @@ class SimSettings(Settings):
     throttle_rate: float = 0.0
     refusal_rate: float = 0.0
     retry_after: float | None = None
-    """Seconds."""
+    """Seconds; None for no hint."""
     quality: float = 1.0
     answer: str = "{{prompt}}"
     wrong_answer: str = "I do not know."
@@ -112,30 +112,30 @@ class SimSettings(Settings):
 
     @property
     def metering(self) -> Metering:
-        """What its tokens cost."""
+        """The price of its tokens."""
         return Metering(price=self.price)
 
     @asynccontextmanager
     async def open(self, shared: Shared) -> AsyncGenerator["SimProvider"]:
-        """A model that has not been asked anything."""
+        """Open a model that has had no calls."""
         yield SimProvider(self, shared.templates)
 
 
 @attrs.define(eq=False)
 class SimProvider:
-    """Answers as the settings say."""
+    """Replies according to the settings."""
 
     settings: SimSettings
     _templates: Templates = attrs.field(repr=False)
     _asked: Counter[tuple[int, int, int, str]] = attrs.field(factory=Counter, repr=False)
-    """How often each was asked; as many as the run has rows, because only a retry asks one again."""
+    """Number of calls for each key; there are as many keys as rows, because only a retry repeats one."""
 
     async def __call__(self, request: Request, /) -> Reply:
-        """Answer one request. Always a checkpoint.
+        """Send one request. Always a checkpoint.
 
         Raises:
-            ProviderError: `server` or `rate_limited`, as often as the settings say; `bad_request` if
-                the answer's template cannot be rendered.
+            ProviderError: `server` or `rate_limited`, at the configured rates; `bad_request` if the
+                answer's template cannot be rendered.
         """
         settings = self.settings
         place = (request.test_idx, request.prompt_idx, request.repeat_index)
@@ -183,8 +183,8 @@ def read(
     """Read an entry; see `Reader`."""
     values, problems = read_config(config, KEYS)
     if not model.strip():
-        hint = "any name will do, for example sim:clever"
-        problems.append(Problem(".id", '"sim" names no model', hint))
+        hint = "any name is valid, for example sim:clever"
+        problems.append(Problem(".id", '"sim" has no model name', hint))
     for key in ("answer", "wrongAnswer"):
         fault = around.templates.syntax_error(config[key]) if is_text(config.get(key)) else None
         if fault is not None:

@@ -1,7 +1,7 @@
-"""What entries of programs have in common: configs that are partly the user's own, and what a call is told.
+"""Common parts of program entries: configs that are partly the user's own, and the arguments of calls.
 
-A key that the provider knows is checked. Any other one is the user's own and handed to the program, unless
-it is a known one in a wrong spelling.
+A key that the provider knows is checked. Any other key is the user's own and passed to the program, unless it
+is a misspelt known one.
 """
 
 import os
@@ -34,18 +34,18 @@ from trioeval.providers.config import (
 )
 from trioeval.providers.secrets import is_secret_name, secret_parts
 
-# Run slots: the lane on which attempts of programs run, over all agents of a program.
+# Run slots: the lane on which attempts of programs run, for all agents of a program.
 
 
 AGENT_RUNS = "agent runs"
 """The name of that lane."""
 
 
-# Command lines of entries: their words, keys that go with them, and whether their program is there.
+# Command lines of entries: their words, the config keys for them, and the check that their program exists.
 
 
 DEFAULT_MAX_OUTPUT = 10 * 1024 * 1024
-"""Bytes that a program may write to its standard output where the config says nothing."""
+"""Maximum bytes of a program's standard output if the config sets none."""
 
 _LARGEST_CODE = 255
 _TEMPLATE = re.compile(r"\{\{.*?\}\}|\{%.*?%\}|\{#.*?#\}", re.DOTALL)
@@ -67,31 +67,31 @@ SUCCESS = Key("successExitCodes", "a list of whole numbers from 0 to 255", _are_
 
 
 def split_line(line: str) -> list[str] | Problem:
-    """The words of a command line, at least one."""
+    """Return the words of a command line, at least one."""
     return _split(line, line)
 
 
 def _split(line: str, told: str) -> list[str] | Problem:
-    """The words of a line, which messages show as it is told."""
+    """Return the words of a line; messages show `told` instead of it."""
     try:
         words = shlex.split(line)
     except ValueError as error:
         reason = str(error).lower()
         return Problem(".id", f'"{told}" cannot be split into words: {reason}', "close the quote")
     if not words or not words[0]:
-        return Problem(".id", '"exec:" names no program', "write exec:<command line>")
+        return Problem(".id", '"exec:" has no program', "write exec:<command line>")
     return words
 
 
 def split_templates(line: str) -> list[str] | Problem:
-    """The words of a command line, at least one; what a template encloses is never split.
+    """Return the words of a command line, at least one; the text of a template is never split.
 
     Example:
         >>> split_templates("python3 {{ suite }}/agent.py '{{ names | first }} first'")
         ['python3', '{{ suite }}/agent.py', '{{ names | first }} first']
     """
     if "\0" in line:
-        return Problem(".id", "a command line cannot have a NUL character")
+        return Problem(".id", "a command line must not contain a NUL character")
     templates: list[str] = []
 
     def hold(found: re.Match[str]) -> str:
@@ -105,26 +105,26 @@ def split_templates(line: str) -> list[str] | Problem:
 
 
 def has_template(word: str) -> bool:
-    """Whether a word of a command line has something to fill in."""
+    """Return whether a word of a command line contains a template."""
     return _TEMPLATE.search(word) is not None
 
 
 def find_fault(program: str, cwd: Path, environ: Mapping[str, str]) -> Problem | None:
-    """Why a program cannot be run, as far as can be seen."""
+    """Return the reason why a program cannot be run, as far as it can be checked."""
     beside = cwd / program
     if os.sep in program:
         if not beside.is_file():
-            return Problem(".id", f'there is no program "{beside}"')
+            return Problem(".id", f'program "{beside}" not found')
         if not os.access(beside, os.X_OK):
             return Problem(".id", f'"{beside}" is not executable', f"chmod +x {program}")
     elif shutil.which(program, path=environ.get("PATH", os.defpath)) is None:
         hint = f'write "./{program}" for the file in {cwd}' if beside.is_file() else None
-        return Problem(".id", f'"{program}" is not a program in PATH', hint)
+        return Problem(".id", f'program "{program}" not found in PATH', hint)
     return None
 
 
 _LONG = 12
-"""Characters from which a value of the environment is taken for a secret, not for a word."""
+"""Length from which a value of the environment counts as a secret, not as a word."""
 
 
 def _is_variables(value: Any) -> bool:
@@ -136,30 +136,35 @@ def _is_variables(value: Any) -> bool:
 
 @attrs.frozen(kw_only=True)
 class ProgramSettings(Settings):
-    """A command line, and how its program is run."""
+    """A command line, and the settings for running its program."""
 
     line: str
-    """As in the suite."""
+    """The command line in the suite."""
     environ: Mapping[str, str] = attrs.field(repr=False)
     secrets: tuple[str, ...] = attrs.field(repr=False)
     stdin: bool = False
-    """Whether the prompt goes to the standard input."""
+    """True if the prompt is written to the standard input."""
     max_output: int = DEFAULT_MAX_OUTPUT
-    """Bytes that are kept of what is written to an output, ≥ 1."""
+    """Maximum bytes that are kept of an output, ≥ 1."""
     success: frozenset[int] = frozenset({0})
-    """Exit codes of a program that did what it should; at least one."""
+    """Exit codes of success; at least one."""
+
+    @property
+    def own_name(self) -> str:
+        """The id in the suite."""
+        return f"exec:{self.line}"
 
 
 TIMEOUT = Key("timeoutMs", "a number of milliseconds above 0", is_positive)
 ENVIRONMENT = Key("env", "an object of texts", _is_variables, secret=True)
 DEFAULT_TIMEOUT = 300.0
-"""Seconds that a call may take where the config says nothing."""
+"""Maximum seconds of a call if the config sets none."""
 
 
 def read_own_config(
     config: Mapping[str, Any], keys: Iterable[Key]
 ) -> tuple[dict[str, Any], dict[str, Any], list[Problem]]:
-    r"""The values of known keys that are not null, by snake_case key; the user's own; and what is wrong.
+    r"""Return the non-null values of known keys by snake_case key, the user's own keys, and the problems.
 
     Example:
         >>> read_own_config({"timeoutMs": 5, "style": "dry"}, [TIMEOUT])
@@ -182,7 +187,7 @@ def read_own_config(
             hint = f'did you mean "{meant}"?'
             problems.append(Problem(config_path(key), f'"{key}" is not a key', hint))
         elif not is_json(value):
-            fault = f"must be JSON, because it is handed to the program, got {show(value)}"
+            fault = f"must be JSON, because it is passed to the program, got {show(value)}"
             problems.append(Problem(config_path(key), fault))
         else:
             own[str(key)] = value
@@ -192,17 +197,17 @@ def read_own_config(
 
 
 def absolute(directory: Path, file: str) -> Path:
-    """A path of the suite as an absolute one; links are kept."""
+    """Return a path of the suite as an absolute one, with links unresolved."""
     return Path(os.path.abspath(directory / file))  # noqa: PTH100 - resolve() would follow links
 
 
 def read_call(
     own: Mapping[str, Any], keys: Iterable[Key], request: Request
 ) -> tuple[float | None, dict[str, Any]]:
-    """What is different for one call: its time in seconds, or None, and the user's own config.
+    """Return the time limit of one call in seconds, or None, and the user's own config for it.
 
     Raises:
-        ProviderError: `bad_request`, if a key is wrong, or one that cannot be different for a call.
+        ProviderError: `bad_request`, if a key is wrong or cannot differ for one call.
     """
     values, changed, problems = read_own_config(request.options, keys)
     fixed = [f'"{name}"' for name in values if name != "timeout_ms"]
@@ -215,10 +220,10 @@ def read_call(
 
 
 def make_context(request: Request) -> dict[str, Any]:
-    """What a program is told of the test besides the prompt.
+    """Return the context of a call: the test besides its prompt.
 
     Raises:
-        ProviderError: `bad_request`, if a variable is no JSON.
+        ProviderError: `bad_request`, if a variable is not JSON.
     """
     if not is_json(dict(request.vars)):
         raise ProviderError("bad_request", "the variables of the test are not JSON")
@@ -232,7 +237,7 @@ def make_context(request: Request) -> dict[str, Any]:
 
 
 def find_secrets(config: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Texts that a program is given and that nothing written may contain, going by their names.
+    """Return the secrets that a program gets, judged by their names.
 
     Example:
         >>> find_secrets(
@@ -250,7 +255,7 @@ def find_secrets(config: Mapping[str, Any], environ: Mapping[str, str]) -> tuple
 
 
 def _named_secret(value: Any, *, is_secret: bool) -> Iterator[str]:
-    """The texts in a value that stand, at whatever depth, under a name that says that they are secret."""
+    """Yield the texts under a secret name, at any depth."""
     match value:
         case str() if is_secret:
             yield value
@@ -268,8 +273,8 @@ def _letters(name: str) -> str:
 
 # `exec:<command line>` in a task of type `agent`: a program that works on a case until it is done.
 #
-# The words of the line are templates, and each is filled in by itself for every attempt: what a variable says
-# never becomes two words. This module reads the entry; who runs it is the task's affair.
+# The words of the line are templates, and each is rendered separately for every attempt: a variable never
+# becomes two words. This module reads the entry; the task runs it.
 
 
 KEYS = (
@@ -283,14 +288,14 @@ KEYS = (
 
 @attrs.frozen(kw_only=True)
 class CommandAgentSettings(ProgramSettings):
-    """A command line whose program is an agent, and how it is run."""
+    """A command line of an agent, and the settings for running it."""
 
     words: tuple[str, ...]
     """Templates; at least one."""
     directory: Path
-    """The folder of the suite, absolute: what the path of the program is relative to."""
+    """The suite's folder, absolute: the base of the program's path."""
     timeout: float | None = None
-    """Seconds of an attempt, > 0; None leaves it to the task."""
+    """Maximum seconds of an attempt, > 0; None uses the task's limit."""
 
     @property
     def lane_key(self) -> str:
@@ -298,10 +303,10 @@ class CommandAgentSettings(ProgramSettings):
         return AGENT_RUNS
 
     def command(self, fill: Callable[[str], str]) -> tuple[str, ...]:
-        """The words of one attempt.
+        """Return the words of one attempt.
 
         Args:
-            fill: Gives a word with its variables filled in; what it raises is raised.
+            fill: Renders a word; its exceptions are propagated.
         """
         program, *rest = map(fill, self.words)
         if os.sep in program:
@@ -309,14 +314,14 @@ class CommandAgentSettings(ProgramSettings):
         return (program, *rest)
 
     @asynccontextmanager
-    async def open(self, _shared: Shared) -> AsyncGenerator["NotAsked"]:
-        """What says that it cannot be asked."""
-        yield NotAsked(self.line)
+    async def open(self, _shared: Shared) -> AsyncGenerator["RefusingProvider"]:
+        """Open a provider that refuses every call."""
+        yield RefusingProvider(self.line)
 
 
 @attrs.frozen
-class NotAsked:
-    """A provider that is none: an agent works on cases, it answers no single question."""
+class RefusingProvider:
+    """A provider that refuses every call: an agent works on cases and cannot answer requests."""
 
     line: str
 
@@ -327,8 +332,8 @@ class NotAsked:
             ProviderError: `bad_request`, always.
         """
         message = (
-            f"exec:{self.line} is an agent here, which works on cases and cannot be asked; a judge has "
-            "to be another provider"
+            f"exec:{self.line} is an agent here, which works on cases and cannot answer requests; "
+            "use another provider as the judge"
         )
         raise ProviderError("bad_request", message)
 
@@ -338,22 +343,22 @@ _INTERPRETER = re.compile(r"(ba|da|k|z)?sh|python[\d.]*|node|perl|ruby|php|Rscri
 
 
 def _missing(words: Sequence[str], directory: Path, environ: Mapping[str, str]) -> Problem | None:
-    """Why a line cannot be run, as far as that can be seen: its program, or the script of its interpreter."""
+    """Return the problem of a missing program, or of a missing script of an interpreter, if it is known."""
     program = _known(words[0], directory)
     if program is not None and (fault := find_fault(program, directory, environ)):
         return fault
     if program is None or not _INTERPRETER.fullmatch(Path(program).name):
         return None
-    # Relative to the workspace it may be what an agent is given there; beside the suite it is there now.
+    # A path relative to the workspace may be created for the agent; one in the suite's folder must exist now.
     script = next((word for word in words[1:] if not word.startswith("-")), "")
     path = _known(script, directory) if _SUITE.fullmatch(script) else None
     if path is None or Path(path).exists():
         return None
-    return Problem(".id", f'there is no file "{path}" for {words[0]}')
+    return Problem(".id", f'file "{path}" for {words[0]} not found')
 
 
 def _known(word: str, directory: Path) -> str | None:
-    """A word whose only variable may be the folder of the suite; None if it has others."""
+    """Return a word with the suite's folder as its only variable filled in; None if it has others."""
     beside = _SUITE.fullmatch(word)
     whole = word if beside is None else f"{directory}{beside[1]}"
     return None if has_template(beside[1] if beside else whole) else whole
@@ -362,7 +367,7 @@ def _known(word: str, directory: Path) -> str | None:
 def read_agent_command(
     _prefix: str, rest: str, config: Mapping[str, Any], around: Surroundings
 ) -> CommandAgentSettings | list[Problem]:
-    """Read an entry; see `Reader`. Looks whether the program is there, where that can be known yet."""
+    """Read an entry; see `Reader`. Checks that the program exists, if that is already known."""
     values, problems = read_config(config, KEYS)
     values = {name: value for name, value in values.items() if value is not None}
     variables = values.get("env", {})
@@ -373,7 +378,7 @@ def read_agent_command(
         return [*problems, words]
     wrong = {word: around.templates.syntax_error(word) for word in words}
     problems += [
-        Problem(".id", f'the word "{word}" is no template: {fault}')
+        Problem(".id", f'the word "{word}" is not a valid template: {fault}')
         for word, fault in wrong.items()
         if fault
     ]

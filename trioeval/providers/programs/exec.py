@@ -1,8 +1,8 @@
-"""`exec:<command line>`: a program that is started for each call, and answers on its standard output.
+"""`exec:<command line>`: a program that is started for each call, and replies on its standard output.
 
-The command line is split as a shell would split it; no shell runs. The program gets three more arguments:
-the prompt, the options and the context, the last two as JSON; or, with `input: stdin`, the prompt on its
-standard input and nothing else.
+The command line is split as in a shell, but no shell runs. The program gets three more arguments: the prompt,
+the options and the context, the last two as JSON; or, with `input: stdin`, only the prompt on its standard
+input.
 """
 
 import errno
@@ -57,15 +57,15 @@ from trioeval.providers.programs.processes import GRACE, Tree, describe_end, sta
 from trioeval.providers.secrets import hide, longest_first
 from trioeval.usage import Usage
 
-# What a program wrote, as text: all of it up to a limit, or the end of it.
+# The output of a program as text: all of it up to a limit, or its end.
 
 
 EXCERPT_BYTES = 2048
-"""Most that an error shows of what a program wrote."""
+"""Maximum bytes of a program's output in an error."""
 
 _LINE = 200
 _WIDEST = 6
-"""Bytes of a quoted text for each of its own, as a rule."""
+"""Bytes of a quoted text for each of its own, in general."""
 
 _ESCAPES = re.compile(
     r"\x1b(?:"
@@ -76,7 +76,7 @@ _ESCAPES = re.compile(
 
 
 def to_text(data: bytes) -> str:
-    r"""UTF-8 without escape sequences of terminals and without space around it.
+    r"""Decode UTF-8, without terminal escape sequences and surrounding space.
 
     Example:
         >>> to_text(b"\x1b[32mgreen\x1b[0m \xff\n")
@@ -86,47 +86,47 @@ def to_text(data: bytes) -> str:
 
 
 @attrs.define(eq=False)
-class Whole:
-    """Everything that was written, as long as it is not too much."""
+class WholeOutput:
+    """The complete output, up to a limit."""
 
     limit: int
-    """Bytes."""
+    """Maximum bytes."""
     _data: bytearray = attrs.field(init=False, repr=False, factory=bytearray)
 
     @property
     def overflown(self) -> bool:
-        """Whether it was more than the limit."""
+        """True if it exceeded the limit."""
         return len(self._data) > self.limit
 
     @property
     def data(self) -> bytes:
-        """What was written."""
+        """The output."""
         return bytes(self._data)
 
     @property
     def text(self) -> str:
-        """What was written, as text."""
+        """The output as text."""
         return to_text(self.data)
 
     def feed(self, part: bytes) -> bool:
-        """Keep what was written now; whether more of it is wanted."""
+        """Append a part; return whether more is accepted."""
         self._data += part[: self.limit + 1 - len(self._data)]
         return not self.overflown
 
 
 @attrs.define(eq=False)
 class Tail:
-    """The end of what was written: enough to see what happened."""
+    """The end of the output: enough to see what happened."""
 
     limit: int = EXCERPT_BYTES
-    """Bytes that are shown, ≥ 1."""
+    """Maximum bytes that are shown, ≥ 1."""
     secrets: Sequence[str] = attrs.field(default=(), repr=False)
-    """What is blanked, longest first."""
+    """Texts to hide, longest first."""
     _data: bytearray = attrs.field(init=False, repr=False, factory=bytearray)
     _written: int = attrs.field(init=False, repr=False, default=0)
-    """Bytes, in all."""
+    """Total bytes written."""
     _margin: int = attrs.field(init=False, repr=False)
-    """Bytes that are kept and not shown: they may be the end of a secret whose beginning is forgotten."""
+    """Bytes kept but not shown: they may be the end of a secret whose beginning was dropped."""
 
     @_margin.default
     def _find_margin(self) -> int:
@@ -134,7 +134,7 @@ class Tail:
         return _WIDEST * longest
 
     def feed(self, part: bytes) -> bool:
-        """Keep what was written now, and forget what is too old; more of it is always wanted."""
+        """Append a part, and drop what is too old; return True, because more is always accepted."""
         kept = self.limit + self._margin
         self._written += len(part)
         self._data += part[-kept:]
@@ -142,18 +142,18 @@ class Tail:
         return True
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Drop everything."""
         self._data.clear()
         self._written = 0
 
     @property
     def is_cut(self) -> bool:
-        """Whether more was written than is shown."""
+        """True if more was written than is shown."""
         return self._written > self.limit
 
     @property
     def text(self) -> str | None:
-        """What was written last, from the beginning of a line if there is one; None if nothing was."""
+        """The end of the output, from the beginning of a line if there is one; None if it is empty."""
         data = bytes(self._data)
         if self.secrets:
             shown = hide(data.decode("utf-8", "surrogateescape"), self.secrets)
@@ -167,14 +167,14 @@ class Tail:
 
 
 async def read_stream(stream: trio.abc.ReceiveStream, feed: Callable[[bytes], bool]) -> None:
-    """Feed what arrives until the stream ends or no more is wanted. Always a checkpoint."""
+    """Pass received data to `feed` until the stream ends or `feed` returns False. Always a checkpoint."""
     async for part in stream:
         if not feed(bytes(part)):
             return
 
 
 def last_line(text: str | None) -> str:
-    r"""The last line of an excerpt, shortened, as the end of a message; nothing if there is none.
+    r"""Return the last line of an excerpt, shortened, as the end of a message; "" if there is none.
 
     Example:
         >>> last_line("Traceback …\nValueError: no luck\n")
@@ -184,7 +184,7 @@ def last_line(text: str | None) -> str:
     return f": {lines[-1].strip()[:_LINE]}" if lines else ""
 
 
-# From what a Python function returned to a reply: every field is checked, and what is wrong is shown.
+# Conversion of a Python function's result to a reply: every field is checked, and a wrong value is shown.
 
 
 DEFAULT_FUNCTION = "call_api"
@@ -192,7 +192,7 @@ OUTPUT_BY_FUNCTION: Mapping[str, str] = {
     "call_embedding_api": "embedding",
     "call_classification_api": "classification",
 }
-"""Functions that return something else than `output`; they are called without the context."""
+"""Functions that return another field than `output`; they are called without the context."""
 
 
 def _is_float(value: Any) -> bool:
@@ -241,19 +241,19 @@ _FIELDS = (
     Key("guardrails", 'an object with "flagged": true or false', _is_guardrails),
     Key("metadata", "an object", is_json_object),
 )
-"""What may stand beside the output; other keys are kept in `raw` alone."""
+"""Fields beside the output; other keys are only kept in `raw`."""
 
 
 def read_result(value: Any, function: str, *, name: str) -> Reply:
-    """The reply that a function's result means.
+    """Return the reply for a function's result.
 
     Args:
-        value: What it returned: an object with the output or an `error`, or text.
-        function: The function's name, which says what its output is called.
-        name: What messages call it.
+        value: The result: an object with the output or an `error`, or text.
+        function: The function's name, which determines the field of its output.
+        name: The provider's name in messages.
 
     Raises:
-        ProviderError: `unexpected`: it returned an error, or something else than that.
+        ProviderError: `unexpected`: the result is an error, or invalid.
 
     Example:
         >>> result = {"output": "4", "tokenUsage": {"total": 9}}
@@ -314,12 +314,12 @@ def _wrong(right: str, got: Any) -> ProviderError:
 
 
 LAST_WORDS = 1.0
-"""Seconds in which the output of a program is read when all of it has ended."""
+"""Maximum seconds for reading a program's output after all of its processes have ended."""
 
 INPUTS = ("argument", "stdin")
 
 _NO_ROOM = TOO_MANY | {errno.EAGAIN}
-"""This machine can start no more programs now; when others have ended it can."""
+"""Errors of a machine that can start no more programs until others have ended."""
 
 _CANNOT_RUN = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ENOEXEC, errno.ELOOP})
 
@@ -336,15 +336,15 @@ KEYS = (
 
 @attrs.frozen(kw_only=True)
 class ExecSettings(ProgramSettings):
-    """A command line that can be run, and how."""
+    """A command line that can be run, and the settings for it."""
 
     command: tuple[str, ...]
     cwd: Path
-    """Absolute."""
+    """Absolute path."""
     own: Mapping[str, Any] = attrs.field(factory=dict, repr=False)
-    """Config that is handed to the program."""
+    """Config that is passed to the program."""
     timeout: float = DEFAULT_TIMEOUT
-    """Seconds, > 0."""
+    """Maximum seconds of a call, > 0."""
     grace: float = GRACE
     """Seconds between the request to terminate and the kill, ≥ 0."""
 
@@ -355,20 +355,20 @@ class ExecSettings(ProgramSettings):
 
     @asynccontextmanager
     async def open(self, _shared: Shared) -> AsyncGenerator["ExecProvider"]:
-        """Nothing runs between calls."""
+        """Open the provider; nothing runs between calls."""
         yield ExecProvider(self)
 
 
 def read(
     _prefix: str, rest: str, config: Mapping[str, Any], around: Surroundings
 ) -> ExecSettings | list[Problem]:
-    """Read an entry; see `Reader`. Looks whether the program is there."""
+    """Read an entry; see `Reader`. Checks that the program exists."""
     values, own, problems = read_own_config(config, KEYS)
     variables = values.get("env", {})
     environ = {**around.environ, **variables}
     cwd = absolute(around.directory, values.get("cwd", ""))
     if not cwd.is_dir():
-        problems.append(Problem(".config.cwd", f'there is no directory "{cwd}"'))
+        problems.append(Problem(".config.cwd", f'folder "{cwd}" not found'))
     command = split_line(rest)
     if isinstance(command, Problem):
         problems.append(command)
@@ -396,21 +396,20 @@ def read(
 
 @attrs.frozen
 class ExecProvider:
-    """Runs the program once for each call, and ends all that it started."""
+    """Runs the program once for each call, and ends all processes that it started."""
 
     settings: ExecSettings
 
     async def __call__(self, request: Request, /) -> Reply:
-        """Answer one request. Always a checkpoint.
+        """Send one request. Always a checkpoint.
 
         Raises:
-            ProviderError: `bad_exit`, `attempt_timeout`, `bad_request` (the prompt cannot be handed
-                over), `not_found` (there is no such program any more) or `server` (the system could not
-                start it).
+            ProviderError: `bad_exit`, `attempt_timeout`, `bad_request` (the prompt cannot be passed),
+                `not_found` (the program no longer exists) or `server` (the system could not start it).
         """
         settings = self.settings
         timeout, own = read_call(settings.own, KEYS, request)
-        run = _Run(settings, settings.timeout if timeout is None else timeout)
+        run = _ProgramRun(settings, settings.timeout if timeout is None else timeout)
         if settings.stdin:
             await run.run((), request.prompt.encode("utf-8", "replace"))
         else:
@@ -419,15 +418,15 @@ class ExecProvider:
 
 
 @attrs.define(eq=False)
-class _Run:
-    """One run of the program, with what it wrote."""
+class _ProgramRun:
+    """One run of the program, with its output."""
 
     _settings: ExecSettings
     _limit: float
-    """Seconds."""
+    """Maximum seconds."""
     _code: int | None = attrs.field(init=False, default=None)
     """None if it did not end by itself."""
-    _written: Whole = attrs.field(init=False)
+    _written: WholeOutput = attrs.field(init=False)
     _errors: Tail = attrs.field(init=False)
 
     @_errors.default
@@ -435,8 +434,8 @@ class _Run:
         return Tail(secrets=longest_first(self._settings.secrets))
 
     @_written.default
-    def _nothing_written(self) -> Whole:
-        return Whole(self._settings.max_output)
+    def _nothing_written(self) -> WholeOutput:
+        return WholeOutput(self._settings.max_output)
 
     @trio.lowlevel.enable_ki_protection  # as for `start_tree`
     async def run(self, arguments: Sequence[bytes], given: bytes | None) -> None:
@@ -455,7 +454,7 @@ class _Run:
                     nursery.start_soon(read_stream, process.stderr, self._errors.feed)
                 with trio.move_on_after(self._limit):
                     self._code = await tree.wait()
-                # What it left behind may hold its pipes open for ever. That is no time of the program.
+                # Processes that it left behind may keep its pipes open. This time is not the program's.
                 await tree.end()
                 nursery.cancel_scope.deadline = trio.current_time() + LAST_WORDS
 
@@ -475,7 +474,7 @@ class _Run:
             raise self._cannot_start(error) from error
 
     def reply(self) -> Reply:
-        """What the program answered.
+        """Return the program's reply.
 
         Raises:
             ProviderError: `bad_exit`: it failed, wrote too much, or only to its standard error; or
@@ -491,24 +490,24 @@ class _Run:
         if self._code not in self._settings.success:
             raise self._failure("bad_exit", f"{describe_end(self._code)}{last_line(errors)}")
         if errors and not output:
-            what = f"wrote nothing but to its standard error{last_line(errors)}"
+            what = f"wrote only to its standard error{last_line(errors)}"
             raise self._failure("bad_exit", what)
         most, source = self._settings.max_output, f"exec:{self._settings.line}"
         check_marks(self._written.data, most, source=source, key=MAX_OUTPUT.name)
         return Reply(output=output)
 
     def _failure(self, kind: ProviderErrorKind, what: str) -> ProviderError:
-        """An error with the end of what the program wrote to its standard error."""
+        """Return an error with the end of the program's standard error."""
         return ProviderError(
             kind, f"exec:{self._settings.line} {what}", body_excerpt=self._errors.text
         )
 
     def _cannot_start(self, error: OSError | ValueError) -> ProviderError:
-        if isinstance(error, ValueError):  # of the operating system's texts: they end at a NUL
+        if isinstance(error, ValueError):  # the operating system's texts end at a NUL
             hint = 'has a NUL character among its arguments; set input to "stdin"'
             return self._failure("bad_request", hint)
         if error.errno == errno.E2BIG:
-            what = "cannot take the prompt and the variables as arguments: they are too long"
+            what = "cannot get the prompt and the variables as arguments: they are too long"
             return self._failure("bad_request", f'{what}; set input to "stdin"')
         if error.errno in _NO_ROOM:
             many = error.errno in TOO_MANY

@@ -1,14 +1,14 @@
-"""Which processes belong to a tree, read from the process table.
+"""The processes of a process tree, read from the process table.
 
-A process belongs to it if it is of the tree's session, has the tree's mark in its environment, was started
-by one that belongs, or belonged at the last look. So what left the session is still found, by its mark; and
-what lost its mark as well, by its parent. Where a supervisor adopts what has lost its parent, that is all;
-otherwise what did both and outlived its parent before the next look is not found. If the supervisor was
-killed, what it had adopted is found by its tag; see `make_tag`.
+A process belongs to a tree if it is in the tree's session, has the tree's mark in its environment, was
+started by a member, or was a member at the last check. So a process that has left the session is found by its
+mark, and one that has lost its mark as well by its parent. If a supervisor adopts orphaned processes, these
+rules find all; otherwise a process that did both and outlived its parent before the next check is not found.
+If the supervisor was killed, the processes that it had adopted are found by their tag; see `make_tag`.
 
-To read what the table says of a process costs the system much more than to tell how old its entry is. An
-entry is made when somebody first looks at it, so it is never older than its process: one that was there
-before the tree was started needs no reading.
+Reading a process's entry in the table costs the system much more than reading the age of the entry. An entry
+is created when it is first accessed, so it is never older than its process: an entry that is older than the
+tree need not be read.
 """
 
 import os
@@ -23,11 +23,12 @@ from trioeval.open_files import TOO_MANY
 # Tags of processes that survive an emptied environment, a new session and the death of every parent.
 #
 # The tag of a tree is the hard limit of file locks (`ulimit -x`) of its processes. Linux has not enforced
-# that limit since version 2.4, but processes inherit it, over `fork` and `exec`, and only root may raise it.
+# that limit since version 2.4, but processes inherit it, across `fork` and `exec`, and only root may raise
+# it.
 
 
 RLIMIT_LOCKS = 10
-"""Of Linux, on all machines that Python has wheels for; the module `resource` has no name for it."""
+"""Linux's number on all machines that Python has wheels for; the module `resource` has no name for it."""
 
 _LINE = b"Max file locks"
 _TOP = 2**62
@@ -35,10 +36,10 @@ _RANGE = 2**40
 
 
 def make_tag(mark: str) -> int:
-    """A tag for the processes of a tree; 0 if the limit of this process leaves no room for one.
+    """Return a tag for the processes of a tree; 0 if the limit of this process leaves no room for one.
 
     Args:
-        mark: Of the tree: hexadecimal digits.
+        mark: The mark of the tree: hexadecimal digits.
     """
     import resource  # noqa: PLC0415 - not on Windows
 
@@ -48,11 +49,11 @@ def make_tag(mark: str) -> int:
 
 
 def has_tag(limits: bytes, tag: int) -> bool:
-    """Whether a process has a tag.
+    """Return whether a process has a tag.
 
     Args:
-        limits: The file `limits` of the process.
-        tag: Not 0.
+        limits: The content of the process's file `limits`.
+        tag: The tag, not 0.
 
     Example:
         >>> has_tag(
@@ -70,23 +71,23 @@ SUPERVISES = "TRIOEVAL_SUPERVISES"
 """The environment variable of a supervisor: the mark of its tree, to which it does not itself belong."""
 
 _OVER = frozenset({b"Z", b"X", b"x"})
-"""States of a process that has ended, and that nobody has taken notice of yet."""
+"""States of a process that has ended, but has not been waited for."""
 
 _LOOKS = 2
 _SLACK = 0.1
-"""Seconds by which clocks may be wrong."""
+"""Maximum inaccuracy of clocks in seconds."""
 
 _STARTED = 19
-"""Where a line of the table tells when the process started, counted from its state."""
+"""Index of the start time in a line of the process table, counted from the state."""
 
 
 @attrs.frozen
 class Member:
-    """A process. The same one as another if number and start are: numbers are given again."""
+    """A process, identified by its id and start time, because ids are reused."""
 
     pid: int
     started: int
-    """Clock ticks since the system was started."""
+    """Start time in clock ticks since the system's start."""
     parent: int = attrs.field(eq=False)
     group: int = attrs.field(eq=False)
     session: int = attrs.field(eq=False)
@@ -95,37 +96,37 @@ class Member:
 
 @attrs.frozen
 class Clocks:
-    """An instant, by the clock that may be set and by the one that may not."""
+    """An instant by the wall clock, which may be set, and by the monotonic clock, which may not."""
 
     wall: float = attrs.field(factory=time.time)
     steady: float = attrs.field(factory=time.monotonic)
 
     @property
     def was_set_back(self) -> bool:
-        """Whether what happens now seems to be before the instant, or nearly."""
+        """True if the wall clock was set back since the instant, or nearly so."""
         return time.time() - self.wall < time.monotonic() - self.steady - _SLACK / 2
 
 
 @attrs.frozen
 class Root:
-    """What a tree is known by."""
+    """The identification of a tree."""
 
     pid: int
-    """Of its first process, which opened the session."""
+    """Id of its first process, which opened the session."""
     mark: bytes
-    """What the environment of its processes holds, and no other's."""
+    """Text in the environment of its processes, and of no others."""
     started: int = 0
-    """When the first process did, in the ticks of `Member`; nothing older belongs."""
+    """Start time of the first process, in ticks as in `Member`; older processes do not belong."""
     before: Clocks | None = None
-    """An instant before; None if the entries of the table do not tell how old they are."""
+    """An instant before its start; None if the table does not show the age of its entries."""
     supervisor: Member | None = None
-    """What adopts the orphans of the tree; None if nothing does."""
+    """The process that adopts the tree's orphans; None if there is none."""
     tag: int = 0
-    """What all its processes have that are below the supervisor, from `make_tag`; 0 if they have none."""
+    """The tag of all its processes below the supervisor, from `make_tag`; 0 if they have none."""
 
 
 def find_root(pid: int, mark: bytes, before: Clocks, table: Path = PROCESS_TABLE) -> Root:
-    """What a tree is known by whose first process was started just now, and was not waited for yet."""
+    """Return the identification of a tree whose first process was just started, and not waited for yet."""
     first = read_member(pid, table)
     if first is None:
         return Root(pid, mark)
@@ -134,7 +135,7 @@ def find_root(pid: int, mark: bytes, before: Clocks, table: Path = PROCESS_TABLE
 
 
 def read_member(pid: int, table: Path = PROCESS_TABLE) -> Member | None:
-    """A process, also one that has ended and was not waited for; None if there is none to be seen."""
+    """Return a process, even one that has ended but was not waited for; None if it is not visible."""
     try:
         return _read(str(table), str(pid))
     except OSError:
@@ -142,7 +143,7 @@ def read_member(pid: int, table: Path = PROCESS_TABLE) -> Member | None:
 
 
 def is_alive(member: Member, table: Path = PROCESS_TABLE) -> bool:
-    """Whether it has not ended; another one may have its number by now."""
+    """Return whether a process has not ended; its id may have been reused."""
     now = read_member(member.pid, table)
     return now == member and not now.is_over
 
@@ -150,19 +151,19 @@ def is_alive(member: Member, table: Path = PROCESS_TABLE) -> bool:
 def find_members(
     root: Root, known: Collection[Member] = (), table: Path = PROCESS_TABLE
 ) -> set[Member] | None:
-    """The live processes of a tree; None on a system that cannot tell.
+    """Return the live processes of a tree; None on a system without a process table.
 
-    If there is none, none will come: what ended while the table was read may have started one that was not
-    listed yet, so then it is read once more. Takes some 0.003 ms for each process of the machine, and 0.02
-    ms for each that is younger than the tree.
+    If there are none, none will follow: a process that ended while the table was read may have started one
+    that was not listed yet, so in this case the table is read once more. Takes about 0.003 ms for each
+    process of the machine, and 0.02 ms for each that is younger than the tree.
 
     Args:
-        root: What the tree is known by.
-        known: Processes that belonged to it before.
-        table: Where the system shows its processes.
+        root: The identification of the tree.
+        known: Earlier members.
+        table: The system's process table.
 
     Raises:
-        OSError: This process has too many open files to look.
+            OSError: This process has too many open files.
     """
     if not table.is_dir():
         return None
@@ -176,16 +177,16 @@ def find_members(
 def find_survivors(
     roots: Collection[Root], known: Collection[Member] = (), table: Path = PROCESS_TABLE
 ) -> set[Member] | None:
-    """The live processes of trees that another program has started, which died; None if nobody can tell.
+    """Return the live processes of trees that another, dead program has started; None if unknown.
 
-    A process is of one of them if it has its mark, is its first process, is of a session that one of these
-    is of, or was started by one that is or by its supervisor, which is none. This process is none. Numbers
-    alone tell nothing: they may be somebody else's by now.
+    A process belongs to one of them if it has the tree's mark, is its first process, is in the session of a
+    member, or was started by a member or by the supervisor, which is not a member. This process is not a
+    member either. Ids alone prove nothing, because they may have been reused.
 
     Args:
-        roots: What the trees are known by.
-        known: Processes that belonged to them before.
-        table: Where the system shows its processes.
+        roots: The identifications of the trees.
+        known: Earlier members.
+        table: The system's process table.
     """
     if not table.is_dir():
         return None
@@ -197,11 +198,11 @@ def find_survivors(
 
 
 def find_started(pid: int, table: Path = PROCESS_TABLE) -> set[Member]:
-    """The live processes that a process has started, what these have started, and their sessions.
+    """Return the live processes that a process has started, their descendants, and their sessions.
 
     Args:
-        pid: Of the process, which does not belong.
-        table: Where the system shows its processes; nothing is found on a system that does not.
+        pid: Id of the process, which is not included.
+        table: The system's process table; without one the result is empty.
     """
     if not table.is_dir():
         return set()
@@ -242,7 +243,7 @@ def _numbers(table: Path | str) -> Iterator[str]:
 
 
 def _look(root: Root, known: Collection[Member], table: str) -> tuple[set[Member], bool]:
-    """The live processes of a tree, and whether all that were listed could be read."""
+    """Return the live processes of a tree, and whether all that were listed could be read."""
     candidates: dict[int, Member] = {}
     is_sure = True
     before = None if root.before is None or root.before.was_set_back else root.before.wall - _SLACK
@@ -258,7 +259,7 @@ def _look(root: Root, known: Collection[Member], table: str) -> tuple[set[Member
             elif member.session == root.pid or member.parent != os.getpid():
                 is_sure = False
     leader = candidates.get(root.pid)
-    # The number of the first process may be somebody else's by now, with a session of his own.
+    # The id of the first process may have been reused by one with its own session.
     is_ours = leader is None or leader.started == root.started or not root.started
     found = {
         member
@@ -271,7 +272,7 @@ def _look(root: Root, known: Collection[Member], table: str) -> tuple[set[Member
     if root.supervisor is not None:
         if is_alive(root.supervisor, Path(table)):
             above.add(root.supervisor)
-        elif root.tag:  # the program has killed it, perhaps
+        elif root.tag:  # perhaps killed by the program
             found |= {
                 member
                 for member in candidates.values()
@@ -303,14 +304,14 @@ def _read(table: str, pid: str) -> Member | None:
     stat = _content(table, pid, "stat")
     if not stat:
         return None
-    # The name of the program stands in brackets, and may itself hold brackets and spaces.
+    # The name of the program is in parentheses, and may itself contain parentheses and spaces.
     state, parent, group, session, *rest = stat.rpartition(b")")[2].split()
     started = int(rest[_STARTED - 4])
     return Member(int(pid), started, int(parent), int(group), int(session), state in _OVER)
 
 
 def _entered_at(table: str, pid: str) -> float:
-    """When the entry of a process was made, by the wall clock; 0 if there is none."""
+    """Return the time at which an entry was created, by the wall clock; 0 if there is none."""
     try:
         return os.stat(f"{table}/{pid}").st_ctime  # noqa: PTH116 - a third of the time of a path object
     except OSError:
@@ -318,7 +319,7 @@ def _entered_at(table: str, pid: str) -> float:
 
 
 def _content(table: str, pid: str, name: str) -> bytes:
-    """A file of the table; nothing for a process that has ended meanwhile or belongs to another user.
+    """Return a file of the table; empty if the process has ended or belongs to another user.
 
     Raises:
         OSError: This process has too many open files.

@@ -1,20 +1,20 @@
-"""A program and everything it starts, as one thing that is sure to end.
+"""A program with all its descendants, as one unit that is guaranteed to end.
 
-The program opens a session of its own, and carries a mark in its environment by which what it starts is
-known. To end the tree is to ask all of it to terminate, to wait for a grace, and then to kill it. Used as
-a context manager it is also ended when its first process has ended by itself: what a program leaves behind
-is not wanted. Where it is, `look`, `left` and `wait_left` tell of it.
+The program opens its own session, and has a mark in its environment that its descendants inherit. Ending the
+tree means to ask all of it to terminate, to wait for a grace period, and then to kill it. As a context
+manager it is also ended after its first process has ended by itself, because processes that a program leaves
+behind are usually unwanted. Otherwise `look`, `left` and `wait_left` report them.
 
-On Linux a tree may have a supervisor: a small process above the program that adopts what loses its parent,
-and ends when nothing is left. It costs some 10 ms, and a few megabytes as long as it lives.
+On Linux a tree may have a supervisor: a small process above the program that adopts orphaned processes, and
+ends when nothing is left. It costs about 10 ms, and a few megabytes while it runs.
 
 If a program kills its supervisor, its processes are found by a tag that they inherit (`make_tag`). If this
 process is killed, the supervisor ends the tree.
 
-What is not ended: without a supervisor, a process that left the session, cleared its environment and
-outlived its parent before the end began; one that did so, killed the supervisor and changed its tag; one that
-changed its user; and, where the system shows no process table, whatever left the process group. If this
-process is itself killed, nothing ends its trees without a supervisor.
+Not ended are: without a supervisor, a process that left the session, cleared its environment and outlived its
+parent before the end began; one that did so, killed the supervisor and changed its tag; one that changed its
+user; and, on a system without a process table, all processes that left the process group. If this process is
+killed, trees without a supervisor are not ended.
 """
 
 import errno
@@ -46,7 +46,7 @@ from trioeval.providers.programs.members import (
     read_member,
 )
 
-# Signals to processes, and waiting for their end, without ever reaching who has got their number since.
+# Signals to processes, and waiting for their end, without ever reaching another process with a reused id.
 
 
 _SIGNALS_LOOK_AGAIN = 0.01
@@ -55,10 +55,10 @@ _SIGNALS_LOOK_AGAIN = 0.01
 def send_signal(
     members: Iterable[Member], number: signal.Signals, table: Path = PROCESS_TABLE
 ) -> None:
-    """Send a signal to processes; those that have ended, or are not ours to signal, are left out."""
+    """Send a signal to processes, except those that have ended or belong to another user."""
     for member in members:
         with suppress(ProcessLookupError, PermissionError), _Handle(member.pid) as handle:
-            # Asked after the handle was opened: then the signal reaches this one or none.
+            # Checked after the handle was opened: then the signal reaches this process or none.
             if is_alive(member, table):
                 handle.send(number)
 
@@ -66,12 +66,12 @@ def send_signal(
 async def wait_gone(
     members: Iterable[Member], table: Path = PROCESS_TABLE, look_again: float = _SIGNALS_LOOK_AGAIN
 ) -> None:
-    """Wait until processes have ended, whoever started them, or for a moment: look at them again then.
+    """Wait until processes have ended, or for a moment, after which they have to be checked again.
 
     Args:
         members: The processes.
-        table: Where the system shows them.
-        look_again: Seconds of that moment, where the system does not tell of the end.
+        table: The system's process table.
+        look_again: Seconds of that moment, if the system does not report the end.
     """
     for member in members:
         with suppress(ProcessLookupError), _Handle(member.pid) as handle:
@@ -81,7 +81,7 @@ async def wait_gone(
 
 @attrs.define(eq=False)
 class _Handle:
-    """A process under a number that nobody else gets meanwhile, if the system has such handles."""
+    """A handle to a process whose id cannot be reused meanwhile, if the system has such handles."""
 
     _pid: int
     _descriptor: int | None = attrs.field(init=False, default=None)
@@ -90,13 +90,13 @@ class _Handle:
         """Open the handle.
 
         Raises:
-            ProcessLookupError: There is no such process.
+            ProcessLookupError: The process does not exist.
         """
         try:
             self._descriptor = os.pidfd_open(self._pid)
         except ProcessLookupError:
             raise
-        except OSError:  # an old system, or no more descriptors
+        except OSError:  # an old system, or no free descriptor
             self._descriptor = None
         return self
 
@@ -111,7 +111,7 @@ class _Handle:
             signal.pidfd_send_signal(self._descriptor, number)
 
     async def wait(self, look_again: float) -> None:
-        """Until it has ended, or for a moment: then it has to be looked at again."""
+        """Wait until it has ended, or for a moment, after which it has to be checked again."""
         if self._descriptor is None:
             await trio.sleep(look_again)
         else:
@@ -119,45 +119,43 @@ class _Handle:
 
 
 MARK = "TRIOEVAL_TREE"
-"""The environment variable that tells which trees a process belongs to, the outermost first."""
+"""The environment variable with the marks of the trees of a process, the outermost first."""
 
 GRACE = 1.5
 """Seconds between the request to terminate and the kill."""
 
 KILLED_WITHIN = 5.0
-"""Seconds in which the system should be able to remove what was killed."""
+"""Maximum seconds for the system to remove killed processes."""
 
 _LOOK_AGAIN = 0.25
 
 _SUPERVISOR = Path(__file__).with_name("supervisor.py")
-_SUPERVISED_WITHIN = (
-    60.0  # seconds that a supervisor may take to begin, on a machine that is very busy
-)
+_SUPERVISED_WITHIN = 60.0  # maximum seconds for a supervisor to start on a very busy machine
 _EXCEEDED, _ENDED = b"exceeded", b"ended"
-_REPORT = 256  # bytes; more than a report ever has
+_REPORT = 256  # bytes; longer than any report
 
 
 @attrs.define(eq=False)
 class Supervision:
-    """What the supervisor of a tree tells of its program."""
+    """The reports of a tree's supervisor about its program."""
 
     pid: int
-    """Of the program."""
+    """Id of the program."""
     started: int
-    """In the ticks of `Member`; 0 where there is no process table."""
+    """Start time in ticks as in `Member`; 0 without a process table."""
     adopts: bool
-    """Whether the system lets it adopt what has lost its parent."""
+    """True if the system lets it adopt orphaned processes."""
     code: int | None
-    """How the program ended; None as long as that is not read."""
+    """Exit code of the program; None until it is read."""
     exceeded: bool
-    """Whether it had more processes than it may, and so was ended."""
+    """True if it had too many processes, and was therefore ended."""
     _report: trio.lowlevel.FdStream = attrs.field(repr=False)
     was_killed: bool = attrs.field(init=False, default=False)
-    """Whether the supervisor ended before it reported how the program did."""
+    """True if the supervisor ended before it reported the program's end."""
     _lock: trio.Lock = attrs.field(init=False, repr=False, factory=trio.Lock)
 
     async def wait(self, supervisor: trio.Process) -> int:
-        """How the program ended, when it has; as its supervisor if that was killed. A checkpoint."""
+        """Wait for the end and return the exit code, or the supervisor's if that was killed. A checkpoint."""
         async with self._lock:
             while self.code is None:
                 said = bytes(await self._report.receive_some(_REPORT)).split()
@@ -172,7 +170,7 @@ class Supervision:
             return self.code
 
     async def aclose(self) -> None:
-        """Close the report. What is closed already stays so."""
+        """Close the report, if it is open."""
         await trio.aclose_forcefully(self._report)
 
 
@@ -180,7 +178,7 @@ class Supervision:
 class Tree(trio.abc.AsyncResource):
     """A running program with its descendants; obtained from `start_tree` only.
 
-    As an async context manager it is sure to end with its block:
+    As an async context manager it always ends with its block:
 
         async with await start_tree(["make"], cwd=cwd, environ=environ) as tree:
             code = await tree.wait()
@@ -189,47 +187,47 @@ class Tree(trio.abc.AsyncResource):
     process: trio.Process
     """The first process, or its supervisor; with its pipes."""
     root: Root = attrs.field(repr=False)
-    """What it is known by."""
+    """Its identification."""
     _grace: float = GRACE
     _table: Path = attrs.field(default=PROCESS_TABLE, repr=False)
     _thread: trio.CapacityLimiter = attrs.field(
         init=False, repr=False, factory=lambda: trio.CapacityLimiter(1)
     )
-    """Of its own: the end must not wait for whoever has taken all threads."""
+    """A separate limiter: ending a tree must not wait until other threads are done."""
     _supervision: Supervision | None = attrs.field(default=None, repr=False)
     _seen: Collection[Member] = attrs.field(init=False, repr=False, default=())
-    """What was left of it when somebody last looked."""
+    """Its processes at the last check."""
     is_over: bool = attrs.field(init=False, repr=False, default=False)
-    """Whether all of it is known to have ended."""
+    """True if all of it is known to have ended."""
 
     @property
     def returncode(self) -> int | None:
-        """The exit code of the first process, or minus the signal that ended it; None until `wait` knows."""
+        """Exit code of the first process, or minus the signal that ended it; None before `wait` returns."""
         return self.process.returncode if self._supervision is None else self._supervision.code
 
     @property
     def exceeded(self) -> bool:
-        """Whether it had more processes than it may, and so was ended; known when `wait` has returned."""
+        """True if it had too many processes, and was therefore ended; known when `wait` has returned."""
         return self._supervision is not None and self._supervision.exceeded
 
     @property
     def lost_supervisor(self) -> bool:
-        """Whether its supervisor was killed before the program ended; known when `wait` has returned."""
+        """True if its supervisor was killed before the program ended; known when `wait` has returned."""
         return self._supervision is not None and self._supervision.was_killed
 
     @property
     def finds_all(self) -> bool:
-        """Whether a process is found that left session and environment, and has lost its parent."""
+        """True if a process is found that has left session and environment, and has lost its parent."""
         return self._supervision is not None and self._supervision.adopts
 
     async def wait(self) -> int:
-        """Wait for the first process; returns its exit code, or minus the signal that ended it."""
+        """Wait for the first process; return its exit code, or minus the signal that ended it."""
         if self._supervision is None:
             return await self.process.wait()
         return await self._supervision.wait(self.process)
 
     async def look(self) -> bool:
-        """Whether anything is left of it. A checkpoint unless all of it is known to have ended."""
+        """Return whether any process is left. A checkpoint unless all are known to have ended."""
         if self.is_over:
             return False
         members: set[Member] | None = await self._members(self._seen)
@@ -238,16 +236,16 @@ class Tree(trio.abc.AsyncResource):
                 members = await self._remaining(self._seen)
         self._seen = members or ()
         has_group = members is None and self._has_group()
-        # Where nothing is alive, nothing is started any more.
+        # Without a live process, no process can start.
         is_ended = self.returncode is not None and self.process.returncode is not None
         self.is_over = is_ended and not members and not has_group
         return not self.is_over
 
     def left(self) -> Sequence[int]:
-        """The processes that are left, without those that another one of them has started.
+        """Return the processes that are left, without those that another one of them has started.
 
-        Looks only at those that were there before, as long as one of them is. No checkpoint, and no thread:
-        for a tree of which little is left.
+        Checks only those of the last check, as long as one of them is left. Not a checkpoint, and no thread:
+        for a tree with few processes left.
         """
         if self.is_over:
             return ()
@@ -261,15 +259,15 @@ class Tree(trio.abc.AsyncResource):
         return sorted(member.pid for member in members if member.parent not in numbers)
 
     async def children(self) -> int:
-        """How many live that the first process has started, without what those have. A checkpoint."""
+        """Return the number of live children of the first process, without grandchildren. A checkpoint."""
         members = await self._members(self._seen) or set()
         others = {member.pid: member for member in members if member.pid != self.root.pid}
         return sum(member.parent not in others for member in others.values())
 
     async def wait_left(self) -> None:
-        """Wait until nothing is left of it, whoever started what. A checkpoint.
+        """Wait until no process is left, including the first one. A checkpoint.
 
-        Also for the first process; ends nothing.
+        Ends no process.
         """
         await self.wait()
         while await self.look():
@@ -279,16 +277,16 @@ class Tree(trio.abc.AsyncResource):
                 await trio.sleep(_LOOK_AGAIN)
 
     async def end(self) -> None:
-        """End every process that is left. Takes no longer than the grace and `KILLED_WITHIN`.
+        """End every process that is left, within the grace period and `KILLED_WITHIN`.
 
-        Runs to its end also when it is cancelled. Output that was not read stays readable.
+        Completes even if cancelled. Unread output stays readable.
         """
         if self.is_over:
             return
         known = set(self._seen)
         asked: set[Member] = set()
         with trio.move_on_after(self._grace, shield=True):
-            # Each process once: a second request means "at once" to some programs.
+            # Each process once: to some programs a second request means "at once".
             while members := await self._remaining(known):
                 send_signal(members - asked, signal.SIGTERM, self._table)
                 asked |= members
@@ -298,14 +296,16 @@ class Tree(trio.abc.AsyncResource):
                 self._signal_group(signal.SIGTERM)
             await self._wait_ended()
             if members is not None:
-                self.is_over = True  # where nothing is alive, nothing is started any more
+                self.is_over = True  # without a live process, no process can start
                 return
         with trio.move_on_after(KILLED_WITHIN, shield=True):
-            # Again and again: a process may be started while the others are killed.
+            # Repeatedly: a process may be started while the others are killed.
             while members := await self._remaining(known):
                 known |= members
                 if any(one.group == self.root.pid for one in members):
-                    self._signal_group(signal.SIGKILL)  # in one step: no more is started there
+                    self._signal_group(
+                        signal.SIGKILL
+                    )  # in one step, so that none can start another
                 send_signal(members, signal.SIGKILL, self._table)
                 await wait_gone(members, self._table)
             if members is None:
@@ -313,14 +313,14 @@ class Tree(trio.abc.AsyncResource):
             await self._wait_ended()
             self.is_over = members is not None
         if self._supervision is not None and self.process.returncode is None:
-            self.process.kill()  # something is left that cannot be ended, or it was stopped itself
+            self.process.kill()  # a process cannot be ended, or the supervisor was stopped
 
     async def aclose(self) -> None:
-        """End every process that is left, and close the pipes; also when it is cancelled."""
+        """End every process that is left, and close the pipes, even if cancelled."""
         try:
             await self.end()
         finally:
-            with trio.move_on_after(KILLED_WITHIN, shield=True):  # to close by force takes no time
+            with trio.move_on_after(KILLED_WITHIN, shield=True):  # closing forcefully takes no time
                 for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
                     if pipe is not None:
                         await trio.aclose_forcefully(pipe)
@@ -328,7 +328,7 @@ class Tree(trio.abc.AsyncResource):
                     await self._supervision.aclose()
 
     async def _remaining(self, known: Collection[Member]) -> set[Member] | None:
-        """The processes that are left; those of a supervisor that lives when it is seen whose they are."""
+        """Return the processes that are left; wait for those of a live supervisor."""
         while not (members := await self._members(known)):
             if self._supervision is None or self.process.returncode is not None:
                 break
@@ -345,21 +345,21 @@ class Tree(trio.abc.AsyncResource):
     async def _members(self, known: Collection[Member]) -> set[Member] | None:
         while True:
             try:
-                # In a thread: reading the table of a busy machine takes as long as many steps of a scheduler.
+                # In a thread: reading a busy machine's table takes as long as many scheduler steps.
                 return await trio.to_thread.run_sync(
                     find_members, self.root, known, self._table, limiter=self._thread
                 )
             except OSError as error:
                 if error.errno not in TOO_MANY:
                     raise
-            await trio.sleep(_LOOK_AGAIN)  # others close theirs meanwhile
+            await trio.sleep(_LOOK_AGAIN)  # until descriptors are closed elsewhere
 
     def _signal_group(self, number: signal.Signals) -> None:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.root.pid, number)
 
     def _has_group(self) -> bool:
-        """Whether anything is left of its process group: all that can be told without a table."""
+        """Return whether any process of its group is left: the only check without a process table."""
         try:
             os.killpg(self.root.pid, 0)
         except (ProcessLookupError, PermissionError):
@@ -367,7 +367,8 @@ class Tree(trio.abc.AsyncResource):
         return True
 
 
-# A Ctrl-C between the start of a program and its tree would leave it running: it comes later.
+# A Ctrl-C between the start of a program and the creation of its tree would leave it running, so it is
+# delayed.
 @trio.lowlevel.enable_ki_protection
 async def start_tree(
     command: Sequence[str | bytes],
@@ -387,23 +388,23 @@ async def start_tree(
 
     Args:
         command: The program and its arguments; no shell is involved.
-        cwd: Where it starts.
-        environ: Its whole environment; the mark is added to those of the trees around it.
-        stdin: As for `subprocess.Popen`, and so the others.
-        stdout: What is `subprocess.PIPE` is a stream of the tree's process.
+        cwd: Its working directory.
+        environ: Its whole environment; the mark is added to those of the enclosing trees.
+        stdin: As for `subprocess.Popen`, like the next two.
+        stdout: `subprocess.PIPE` becomes a stream of the tree's process.
         stderr: May be `subprocess.STDOUT`.
         pass_fds: Descriptors that the program inherits, under the same numbers.
         grace: Seconds between the request to terminate and the kill, ≥ 0.
-        mark: What it is known by, from `make_mark`; None makes one.
-        supervised: Whether it has a supervisor, where there can be one; `pass_fds` is empty then.
-        max_processes: Processes that it may have at once, above which all are killed, if it has a supervisor;
-            0 does not bound them.
+        mark: Its mark, from `make_mark`; None creates one.
+        supervised: Whether to use a supervisor where possible; then `pass_fds` must be empty.
+        max_processes: Maximum number of processes at once, above which all are killed, if it has a
+            supervisor; 0 for no maximum.
 
     Raises:
         OSError: It cannot be started.
-        ValueError: An argument holds a NUL character.
+        ValueError: An argument contains a NUL character.
     """
-    if is_out_of_files():  # to see its end, and to end it, takes some as well
+    if is_out_of_files():  # waiting for its end, and ending it, needs some descriptors too
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
     mark = mark or make_mark()
     before = Clocks()
@@ -448,11 +449,11 @@ async def _start_supervised(
     max_processes: int,
     tag: int,
 ) -> tuple[trio.Process, Supervision]:
-    """A supervisor, and the program that it has begun.
+    """Start a supervisor and its program, and return both.
 
     Raises:
         OSError: It cannot be started.
-        ValueError: A word holds a NUL character.
+        ValueError: A word contains a NUL character.
     """
     with ExitStack() as stack, ExitStack() as failed:
         order = _write_order(command, environ)
@@ -470,7 +471,7 @@ async def _start_supervised(
         failed.pop_all()
     stream = trio.lowlevel.FdStream(told)
     said: list[bytes] = []
-    # To be cut off here would leave a program that nothing ends. It takes as long as the start of Python.
+    # Cancellation here would leave a program that nothing ends. It takes as long as the start of Python.
     with trio.move_on_after(_SUPERVISED_WITHIN, shield=True):
         said = bytes(await stream.receive_some(_REPORT)).split()
     if said and said[0] == b"started":
@@ -489,11 +490,11 @@ async def _start_supervised(
                 await trio.aclose_forcefully(one)
     if said:
         raise OSError(int(said[1]), os.strerror(int(said[1])))
-    raise OSError(errno.ECHILD, "the process that was to start it has not done so")
+    raise OSError(errno.ECHILD, "the supervisor did not start it")
 
 
 def _write_order(command: Sequence[str | bytes], environ: Mapping[str, str]) -> int:
-    """The descriptor of what a supervisor is to start, in a file without a name."""
+    """Return the descriptor of an unnamed file with the supervisor's order."""
     words = [os.fsencode(word) for word in command]
     pairs = [b"=".join(map(os.fsencode, pair)) for pair in environ.items()]
     if any(b"\0" in text for text in (*words, *pairs)):
@@ -506,17 +507,17 @@ def _write_order(command: Sequence[str | bytes], environ: Mapping[str, str]) -> 
 
 
 def _code_in(said: Sequence[bytes]) -> int | None:
-    """What the report of a supervisor says of the end of the program: `ended CODE`; None if nothing."""
+    """Return the exit code of the program in a supervisor's report: `ended CODE`; None if there is none."""
     return int(said[said.index(_ENDED) + 1]) if _ENDED in said else None
 
 
 def make_mark() -> str:
-    """What a tree can be known by: 32 hexadecimal digits that no other has."""
+    """Return a unique mark of a tree: 32 hexadecimal digits."""
     return uuid.uuid4().hex
 
 
 def describe_end(code: int) -> str:
-    """How a process ended, from what `Tree.wait` returned.
+    """Describe the end of a process from the result of `Tree.wait`.
 
     Example:
         >>> describe_end(3), describe_end(-9)

@@ -1,16 +1,16 @@
-"""`python:<file>[:function]`: a function of the user's, mostly in worker processes.
+"""`python:<file>[:function]`: a function of the user's, by default in worker processes.
 
-`Class.method` names a method that needs no object.
+`Class.method` names a method that needs no instance.
 
 The function is called with the prompt, the options `{"id", "config"}` and the context `{"vars", …}`, and
-returns an object with `output` or `error`, or text. Where it runs is its `mode`:
+returns an object with `output` or `error`, or text. Its `mode` decides where it runs:
 
 * `process` (the default): in worker processes that can be killed. Async functions run on asyncio.
 * `thread`: in a thread of this process.
 * `trio`: an async function for Trio, in this process.
 
-In the last two modes the file is run when its entry is read; else by the worker that needs it, and when
-its entry is read one looks only whether it can be parsed and has the function.
+In the last two modes the file is run when its entry is read; in the first one by the worker that needs it,
+and reading the entry only checks that the file can be parsed and has the function.
 """
 
 import ast
@@ -60,9 +60,9 @@ from trioeval.scripting.python_syntax import python_fault
 
 # A function of the user's in this process: awaited on Trio, or called in a thread.
 #
-# Both are quick and neither is safe: a function that blocks Trio blocks the run, and one that blocks its
-# thread keeps it. Where that matters, worker processes are right. What a function does to its arguments
-# stays its own affair: it gets a copy.
+# Both are fast and neither is safe: a function that blocks Trio blocks the run, and one that blocks its
+# thread never releases it. If that matters, use worker processes. Each call gets a copy of its arguments, so
+# the function may change them.
 
 
 _FAILURES: tuple[type[BaseException], ...] = (*FAILURES, SystemExit)
@@ -70,18 +70,18 @@ _FAILURES: tuple[type[BaseException], ...] = (*FAILURES, SystemExit)
 
 @attrs.frozen
 class TrioFunction:
-    """An async function for Trio; any number of its calls run side by side."""
+    """An async function for Trio; any number of its calls run concurrently."""
 
     name: str
-    """For messages."""
+    """Name for messages."""
     function: Callable[..., Any] = attrs.field(repr=False)
 
     async def call(self, arguments: Sequence[Any], limit: float) -> Any:
         """Await the function. A checkpoint if the function is one.
 
         Args:
-            arguments: What it is called with.
-            limit: Seconds that it may take, > 0.
+            arguments: Its arguments.
+            limit: Maximum seconds, > 0.
 
         Raises:
             CallError: The function raised it.
@@ -103,44 +103,44 @@ class TrioFunction:
 
 
 @attrs.define(eq=False)
-class _Call:
-    """A call of a function in a thread; known by the thread as long as that runs."""
+class _ThreadCall:
+    """A call of a function in a thread, tracked while that runs."""
 
     limit: float
-    """Seconds."""
+    """Maximum seconds."""
     scope: trio.CancelScope = attrs.field(init=False, factory=trio.CancelScope)
     is_left: bool = attrs.field(init=False, default=False)
-    """Whether nobody waits for it any more."""
+    """True if its caller has stopped waiting."""
 
 
 @attrs.define(eq=False)
 class ThreadFunction:
-    """A function that blocks; each call has a thread, and there are never more than `threads`."""
+    """A blocking function; each call has a thread, and there are never more than `threads`."""
 
     name: str
-    """For messages."""
+    """Name for messages."""
     function: Callable[..., Any] = attrs.field(repr=False)
     threads: int = 1
-    """How many at most, ≥ 1."""
+    """Maximum number of threads, ≥ 1."""
     _places: trio.CapacityLimiter = attrs.field(init=False, repr=False)
-    _waiting: set[_Call] = attrs.field(init=False, repr=False, factory=set)
+    _waiting: set[_ThreadCall] = attrs.field(init=False, repr=False, factory=set)
     """Calls without a thread."""
-    _running: set[_Call] = attrs.field(init=False, repr=False, factory=set)
-    """Calls whose threads are not done."""
+    _running: set[_ThreadCall] = attrs.field(init=False, repr=False, factory=set)
+    """Calls whose threads are running."""
 
     @_places.default
     def _as_many_as_allowed(self) -> trio.CapacityLimiter:
         return trio.CapacityLimiter(self.threads)
 
     async def call(self, arguments: Sequence[Any], limit: float) -> Any:
-        """Call the function in a thread, when there is a place. Always a checkpoint.
+        """Call the function in a thread, when one is free. Always a checkpoint.
 
-        A thread cannot be ended: one whose call took too long or was cancelled is left alone with what it
-        does, and keeps its place until it is done. When all places are kept like that, no call waits.
+        A thread cannot be ended: one whose call took too long or was cancelled is abandoned, and counts as
+        used until it is done. When all threads are abandoned, waiting calls fail.
 
         Args:
-            arguments: What it is called with.
-            limit: Seconds that it may take, > 0; those until there is a place do not count.
+            arguments: Its arguments.
+            limit: Maximum seconds, > 0; the wait for a thread does not count.
 
         Raises:
             CallError: The function raised it.
@@ -149,14 +149,14 @@ class ThreadFunction:
         """
         token = trio.lowlevel.current_trio_token()
         own = deepcopy(arguments)
-        call = _Call(limit)
+        call = _ThreadCall(limit)
 
         def run() -> Any:
             token.run_sync_soon(self._begin, call)
             try:
                 return self._run(own)
             finally:
-                with suppress(trio.RunFinishedError):  # it was left alone for long
+                with suppress(trio.RunFinishedError):  # the run has ended since
                     token.run_sync_soon(self._running.discard, call)
 
         self._waiting.add(call)
@@ -173,15 +173,15 @@ class ThreadFunction:
             self._refuse_if_stuck()
         raise late(self.name, limit) if has_begun else self._stuck()
 
-    def _begin(self, call: _Call) -> None:
-        """Its thread has begun."""
+    def _begin(self, call: _ThreadCall) -> None:
+        """Record that its thread has started."""
         self._waiting.discard(call)
         self._running.add(call)
         call.scope.deadline = trio.current_time() + call.limit
         self._refuse_if_stuck()
 
     def _refuse_if_stuck(self) -> None:
-        """Let no call wait for threads that may never be done."""
+        """Cancel the waiting calls if all threads are abandoned."""
         if sum(call.is_left for call in self._running) == self.threads:
             for call in self._waiting:
                 call.scope.cancel("all threads are stuck")
@@ -206,30 +206,30 @@ class ThreadFunction:
 
 
 def late(name: str, limit: float) -> ProviderError:
-    """What it is to take too long."""
+    """Return the error for a call that took too long."""
     what = f"{name} did not answer within {limit:g} seconds (timeoutMs)"
     return ProviderError("attempt_timeout", what)
 
 
 def _raised(name: str, error: BaseException) -> ProviderError:
-    """What an exception of the user's code is, with the end of its traceback."""
+    """Return the error for an exception of the user's code, with the end of its traceback."""
     told = describe(error)
     return ProviderError("unexpected", f"{name}: {told['what']}", body_excerpt=told["trace"])
 
 
-# Which names a Python file has at its top level, as far as can be seen without running it.
+# The names at the top level of a Python file, determined without running it.
 #
-# What may get its names in ways that cannot be seen, by `import *` or `exec` for instance, is not judged.
+# A file that may define names dynamically, by `import *` or `exec` for instance, is not judged.
 
 
 _UNSEEN = frozenset({"exec", "eval", "globals", "locals", "vars", "setattr", "modules", "__dict__"})
-"""What code that makes names of its module without naming them uses."""
+"""Names in code that may define names of its module dynamically."""
 
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 
 
 def top_level_names(tree: ast.Module) -> frozenset[str] | None:
-    r"""The names that may be bound when the file has run; None if that cannot be told.
+    r"""Return the names that the file may define; None if they cannot be determined.
 
     Example:
         >>> sorted(
@@ -254,13 +254,13 @@ def top_level_names(tree: ast.Module) -> frozenset[str] | None:
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str | None:
-    """The name that was probably meant, as a hint."""
+    """Return a hint with the nearest name."""
     near = difflib.get_close_matches(name, sorted(names), n=1)
     return f'did you mean "{near[0]}"?' if near else None
 
 
 def _outermost(tree: ast.AST) -> Iterator[ast.AST]:
-    """All nodes but those in functions and classes."""
+    """Yield all nodes except those in functions and classes."""
     for node in ast.iter_child_nodes(tree):
         yield node
         if not isinstance(node, _SCOPES):
@@ -284,7 +284,7 @@ def _bound(node: ast.AST) -> Iterator[str]:
 
 
 WORKERS_VARIABLE = "TRIOEVAL_PYTHON_WORKERS"
-"""The environment variable that says how many workers a provider has where its config does not."""
+"""The environment variable for the number of workers of a provider whose config sets none."""
 
 _DIGITS = 4
 
@@ -308,10 +308,10 @@ KEYS = (
 
 
 class Caller(Protocol):
-    """What calls the user's function, wherever it runs."""
+    """Calls the user's function, wherever it runs."""
 
     async def call(self, arguments: Sequence[Any], limit: float) -> Any:
-        """What the function returned.
+        """Return the function's result.
 
         Raises:
             ProviderError: It failed, or took longer than `limit` seconds.
@@ -321,19 +321,24 @@ class Caller(Protocol):
 
 @attrs.frozen(kw_only=True)
 class PythonSettings(Settings):
-    """A function of a file, and where it runs."""
+    """A function of a file, and the settings for running it."""
 
     name: str
     """`python:<file>:<function>`, with the file as in the suite."""
     workers: WorkerSpec
     function: Callable[..., Any] | None = attrs.field(default=None, repr=False)
-    """The function itself, where it runs in this process."""
+    """The function itself, if it runs in this process."""
     mode: Mode = "process"
     secrets: tuple[str, ...] = attrs.field(default=(), repr=False)
     own: Mapping[str, Any] = attrs.field(factory=dict, repr=False)
-    """Config that is handed to the function."""
+    """Config that is passed to the function."""
     timeout: float = DEFAULT_TIMEOUT
-    """Seconds, > 0."""
+    """Maximum seconds of a call, > 0."""
+
+    @property
+    def own_name(self) -> str:
+        """The id with the function."""
+        return self.name
 
     @property
     def lane_key(self) -> str:
@@ -342,12 +347,12 @@ class PythonSettings(Settings):
 
     @property
     def metering(self) -> Metering:
-        """Nothing bounds the costs that a function says."""
+        """The metering of a function, whose reported costs have no limit."""
         return Metering(says_cost=True)
 
     @asynccontextmanager
     async def open(self, _shared: Shared) -> AsyncGenerator["PythonProvider"]:
-        """The provider, with its workers."""
+        """Open the provider with its workers."""
         if self.function is None:
             async with open_workers(self.workers) as workers:
                 yield PythonProvider(self, workers)
@@ -361,7 +366,7 @@ class PythonSettings(Settings):
 def read(
     _prefix: str, rest: str, config: Mapping[str, Any], around: Surroundings
 ) -> PythonSettings | list[Problem]:
-    """Read an entry; see `Reader`. Runs the file if the function is to run in this process."""
+    """Read an entry; see `Reader`. Runs the file if the function runs in this process."""
     values, own, problems = read_own_config(config, KEYS)
     mode: Mode = values.get("mode", "process")
     named, function = _split(rest.strip())
@@ -369,11 +374,11 @@ def read(
     file = absolute(around.directory, named)
     for key, modes in (("workers", ("process", "thread")), ("pythonExecutable", ("process",))):
         if to_snake(key) in values and mode not in modes:
-            fault = f'means nothing with mode "{mode}"'
+            fault = f'has no effect with mode "{mode}"'
             problems.append(Problem(f".config.{key}", fault, "leave it out"))
     executable = _find_executable(values.get("python_executable"), around)
     if executable is None:
-        fault = f"there is no program {show(values['python_executable'])}"
+        fault = f"program {show(values['python_executable'])} not found"
         problems.append(Problem(".config.pythonExecutable", fault))
     workers = values.get("workers") or _inherited_workers(around.environ)
     if isinstance(workers, Problem):
@@ -417,18 +422,18 @@ def read(
 
 @attrs.frozen
 class PythonProvider:
-    """Calls the function, and reads what it returns."""
+    """Calls the function, and reads its result."""
 
     settings: PythonSettings
     _caller: Caller = attrs.field(repr=False)
 
     async def __call__(self, request: Request, /) -> Reply:
-        """Answer one request.
+        """Send one request.
 
         Raises:
             ProviderError: See `Workers.call`, `ThreadFunction.call`, `TrioFunction.call` and
-                `read_result`; or `bad_request`, if the variables cannot be handed over; or `unexpected`, if
-                the result is too large.
+                `read_result`; or `bad_request`, if the variables are not JSON; or `unexpected`, if the result
+                is too large.
         """
         settings = self.settings
         function = settings.workers.function.rpartition(".")[2]
@@ -438,15 +443,15 @@ class PythonProvider:
             arguments.append(make_context(request))
         limit = settings.timeout if timeout is None else timeout
         value = await self._caller.call(arguments, limit)
-        # Of a worker process it was counted before it was read.
+        # The result of a worker process was counted before it was parsed.
         if settings.function is not None and (more := excess(value, settings.workers.largest)):
-            what = f"the result has {more}, which is what {MAX_RESPONSE.name} allows"
+            what = f"the result has {more}, the maximum that {MAX_RESPONSE.name} allows"
             raise ProviderError("unexpected", f"{settings.name}: {what}")
         return read_result(value, function, name=settings.name)
 
 
 def _split(rest: str) -> tuple[str, str]:
-    """File and function of an id; folders may have colons in their names."""
+    """Return file and function of an id; folders may have colons in their names."""
     file, colon, function = rest.rpartition(":")
     if not colon or function.endswith(".py"):
         return rest, DEFAULT_FUNCTION
@@ -456,34 +461,34 @@ def _split(rest: str) -> tuple[str, str]:
 def _find_function(
     rest: str, file: Path, function: str, *, mode: Mode, foreign: bool
 ) -> Callable[..., Any] | Problem | None:
-    """The function, if it is to run in this process; or what is wrong with the id or the file."""
+    """Return the function if it runs in this process, or the problem of the id or the file."""
     if not rest.strip():
-        return Problem(".id", '"python:" names no file', "write python:<file.py>[:function]")
+        return Problem(".id", '"python:" has no file', "write python:<file.py>[:function]")
     if not all(part.isidentifier() for part in function.split(".")):
         hint = "write python:<file.py>[:function]"
-        return Problem(".id", f'"{function}" is not the name of a function', hint)
+        return Problem(".id", f'"{function}" is not a valid function name', hint)
     if not file.is_file():
-        return Problem(".id", f'there is no file "{file}"')
+        return Problem(".id", f'file "{file}" not found')
     try:
         if mode != "process":
             return load(str(file), function)
-        if not foreign:  # another Python may have another syntax
+        if not foreign:  # another Python version may have another syntax
             names = top_level_names(ast.parse(file.read_bytes(), str(file)))
             outer, _, method = function.partition(".")
             if names is not None and outer not in names:
-                fault = f'there is no {"class" if method else "function"} "{outer}" in "{file}"'
+                fault = f'{"class" if method else "function"} "{outer}" not found in "{file}"'
                 return Problem(".id", fault, did_you_mean(outer, names))
     except SyntaxError as error:
         source = file.read_text(encoding="utf-8", errors="replace")
         hint = f"see line {error.lineno}"
         return Problem(".id", f'"{file}" {python_fault(error, source)}', hint)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - it is the user's code that is run
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code may raise anything
         return Problem(".id", f'"{file}" cannot be loaded: {describe(error)["what"]}')
     return None
 
 
 def _find_executable(given: str | None, around: Surroundings) -> str | None:
-    """The interpreter of the workers; None if there is none."""
+    """Return the interpreter of the workers; None if it is not found."""
     if given is None:
         return sys.executable
     if os.sep in given:
@@ -493,7 +498,7 @@ def _find_executable(given: str | None, around: Surroundings) -> str | None:
 
 
 def _inherited_workers(environ: Mapping[str, str]) -> int | Problem:
-    """How many workers the environment allows; 1 if it says nothing."""
+    """Return the number of workers in the environment; 1 if not set."""
     text = environ.get(WORKERS_VARIABLE) or "1"
     count = int(text) if text.isascii() and text.isdigit() and len(text) < _DIGITS else 0
     if _is_number_of_workers(count):

@@ -1,17 +1,18 @@
-"""Starts a program, and adopts what its descendants leave without a parent, until nothing of it is left.
+"""Starts a program, and adopts its orphaned descendants, until no process of it is left.
 
-Run by path, on Linux, and so made of the standard library alone. Its arguments are the descriptors of the
-order and of the report, the most processes that may be below it at once (0 for any number), the tag of its
-processes (0 for none; see `make_tag`), and the number of the process that has started it. The order holds the
-words of the program and its environment, separated by NUL characters, behind the number of words.
-The report gets a line when the program has begun, `started PID TICKS ADOPTS`, or `failed ERRNO` if it cannot;
-`exceeded` when there were more processes than there may be, which ends all of them; and `ended CODE` when the
-program has ended.
+Run by path, on Linux, so it uses the standard library only. Its arguments are the descriptors of the order
+and of the report, the maximum number of processes below it at once (0 for any number), the tag of its
+processes (0 for none; see `make_tag`), and the id of the process that has started it. The order contains the
+words of the program and its environment, separated by NUL characters, after the number of words. The report
+gets one line when the program has started, `started PID TICKS ADOPTS`, or `failed ERRNO` if it cannot start;
+`exceeded` when there are too many processes, which ends all of them; and `ended CODE` when the program has
+ended.
 
-The supervisor is a subreaper: a process below it whose parent ends becomes its child, whatever session and
-environment it has. So every process that the program has started is found below the supervisor, and the
-supervisor ends by itself when there is none. Requests to terminate do not end it. When the process that has
-started it ends, however that may be, it asks everything below to end, and kills what is left after a grace.
+The supervisor is a subreaper: a process below it whose parent ends becomes its child, whatever its session
+and environment. So every process that the program has started is found below the supervisor, and the
+supervisor ends by itself when none is left. It ignores requests to terminate. When the process that has
+started it ends for any reason, it asks all processes below it to end, and kills the rest after a grace
+period.
 """
 
 from __future__ import annotations
@@ -32,21 +33,21 @@ PR_SET_CHILD_SUBREAPER = 36
 IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 CHILD = {signal.SIGCHLD}
 CHECK_EVERY = 0.05
-"""Seconds between two looks at how many processes there may be; and, where that is not known to be few:"""
+"""Seconds between two checks of the number of processes; and, if that is not known to be small:"""
 COUNT_EVERY = 1.0
-"""Seconds between two counts. One reads the table of processes, which takes some 0.02 ms for each."""
+"""Seconds between two counts. A count reads the process table, which takes about 0.02 ms a process."""
 PASSES = 100
-"""Looks for processes that were not stopped yet, before those that were are killed."""
+"""Maximum number of searches for processes that are not stopped yet, before the stopped ones are killed."""
 GRACE = 1.5
-"""Seconds between the request to end and the kill, when the process that has started this one is gone."""
+"""Seconds between the request to end and the kill, after the process that has started this one has ended."""
 RLIMIT_LOCKS = 10
-"""The limit that is the tag."""
+"""The limit that serves as the tag."""
 STARTED = 19
-"""Where a line of the process table tells when the process started, counted from its state."""
+"""Index of the start time in a line of the process table, counted from the state."""
 
 
 def main() -> None:
-    """Start the program, and wait for everything below."""
+    """Start the program, and wait for all processes below."""
     order, report, most, tag, above = map(int, sys.argv[1:])
     os.set_inheritable(report, False)  # noqa: FBT003 - it has no name
     words, environ = read_order(order)
@@ -57,7 +58,7 @@ def main() -> None:
     if failure is not None:
         tell(report, f"failed {failure}")
         return
-    # The pipes of the program are its own: they end with it.
+    # The program has its own pipes: they close with it.
     nothing = os.open(os.devnull, os.O_RDWR)
     for descriptor in range(3):
         os.dup2(nothing, descriptor)
@@ -84,10 +85,10 @@ def main() -> None:
 
 
 class Census:
-    """Watches how many processes are below this one.
+    """Counts the processes below this one.
 
-    Numbers of processes are given in turn. So as long as the newest is nearer to the one at the last count
-    than there is room for, there cannot be too many, and nothing is counted.
+    Process ids are assigned in sequence. So while the newest id is closer to that of the last count than the
+    maximum allows, there cannot be too many processes, and nothing is counted.
     """
 
     def __init__(self, most: int) -> None:
@@ -98,7 +99,7 @@ class Census:
         self._counted_at = time.monotonic()
 
     def exceeds(self) -> bool:
-        """Whether there are more than there may be."""
+        """Return whether there are too many processes."""
         newest, now = newest_process(), time.monotonic()
         is_few = 0 <= newest - self._newest < self._most - self._count
         if is_few and now - self._counted_at < COUNT_EVERY:
@@ -109,7 +110,7 @@ class Census:
 
 
 def newest_process() -> int:
-    """The number that was given last; 0 where the system does not tell."""
+    """Return the process id that was assigned last; 0 if the system does not report it."""
     try:
         with open("/proc/loadavg", "rb") as file:  # noqa: PTH123 - pathlib costs 10 ms
             return int(file.read().split()[-1])
@@ -118,7 +119,7 @@ def newest_process() -> int:
 
 
 def processes_below() -> Iterator[tuple[int, bool]]:
-    """The number of each process below this one, and whether it has ended."""
+    """Yield the id of each process below this one, and whether it has ended."""
     children: dict[int, list[tuple[int, bool]]] = {}
     try:
         numbers = [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208
@@ -128,7 +129,7 @@ def processes_below() -> Iterator[tuple[int, bool]]:
         try:
             with open(f"/proc/{number}/stat", "rb") as file:  # noqa: PTH123
                 state, parent = file.read().rpartition(b")")[2].split()[:2]
-        except (OSError, ValueError):  # it has ended meanwhile
+        except (OSError, ValueError):  # it has ended in the meantime
             continue
         children.setdefault(int(parent), []).append((number, state in b"ZXx"))
     todo = [os.getpid()]
@@ -139,14 +140,14 @@ def processes_below() -> Iterator[tuple[int, bool]]:
 
 
 def ask_all() -> None:
-    """Request everything below to end."""
+    """Ask all processes below to end."""
     for number, is_over in list(processes_below()):
         if not is_over:
             send(number, signal.SIGTERM)
 
 
 def end_all() -> None:
-    """Kill what is below; first all of it is stopped, so that nothing is started meanwhile."""
+    """Kill all processes below, after stopping all of them, so that they start no more."""
     stopped: set[int] = set()
     for _ in range(PASSES):
         alive = {number for number, is_over in processes_below() if not is_over}
@@ -166,7 +167,7 @@ def send(number: int, what: signal.Signals) -> None:
 
 
 def read_order(descriptor: int) -> tuple[list[bytes], dict[bytes, bytes]]:
-    """The words of the program, and its environment."""
+    """Read the words of the program, and its environment."""
     with open(descriptor, "rb") as file:
         count, *parts = file.read().split(b"\0")
     words, pairs = parts[: int(count)], parts[int(count) :]
@@ -174,9 +175,9 @@ def read_order(descriptor: int) -> tuple[list[bytes], dict[bytes, bytes]]:
 
 
 def become_subreaper() -> bool:
-    """Adopt what loses its parent below this process; whether the system allows it."""
+    """Adopt orphaned processes below this one; return whether the system allows it."""
     try:
-        import ctypes  # noqa: PLC0415 - some builds of Python are without
+        import ctypes  # noqa: PLC0415 - missing in some builds of Python
 
         return bool(ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
     except (ImportError, OSError, AttributeError):
@@ -184,23 +185,23 @@ def become_subreaper() -> bool:
 
 
 def start(words: list[bytes], environ: dict[bytes, bytes], tag: int) -> tuple[int, int | None]:
-    """Start the program in a session of its own: its number, and the error number if it cannot begin."""
+    """Start the program in its own session; return its id, and the error number if it cannot start."""
     before = {number: signal.signal(number, signal.SIG_IGN) for number in IGNORED}
-    failed, fail = os.pipe()  # closed by the system when the program has begun
+    failed, fail = os.pipe()  # closed by the system when the program has started
     program = os.fork()
     if program == 0:
         try:
             for number, handler in before.items():
                 is_ignored = handler == signal.SIG_IGN
                 signal.signal(number, signal.SIG_IGN if is_ignored else signal.SIG_DFL)
-            for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores
+            for number in (signal.SIGPIPE, signal.SIGXFSZ):  # ignored by Python
                 signal.signal(number, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, CHILD)
             os.setsid()
             if tag:
-                with contextlib.suppress(ValueError, OSError):  # an odd system: then without
+                with contextlib.suppress(ValueError, OSError):  # on an unusual system: no tag
                     resource.setrlimit(RLIMIT_LOCKS, (tag, tag))
-            os.execvpe(words[0], words, environ)  # noqa: S606 - no shell is wanted
+            os.execvpe(words[0], words, environ)  # noqa: S606 - deliberately without a shell
         except OSError as error:
             os.write(fail, str(error.errno).encode())
         finally:
@@ -215,7 +216,7 @@ def start(words: list[bytes], environ: dict[bytes, bytes], tag: int) -> tuple[in
 
 
 def ticks_of(program: int) -> int:
-    """When a child was started, in clock ticks since the system was; 0 where there is no process table."""
+    """Return the start time of a child, in clock ticks since the system's; 0 without a process table."""
     try:
         with open(f"/proc/{program}/stat", "rb") as file:  # noqa: PTH123 - pathlib costs 10 ms
             stat = file.read()
@@ -225,7 +226,7 @@ def ticks_of(program: int) -> int:
 
 
 def tell(report: int, line: str) -> None:
-    """Write a line of the report, if anybody still reads it."""
+    """Write a line of the report, unless its reader is gone."""
     with contextlib.suppress(BrokenPipeError):
         os.write(report, f"{line}\n".encode())
 

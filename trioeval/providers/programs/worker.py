@@ -1,19 +1,19 @@
-"""A worker: loads one file of the user's, and calls a function of it whenever it is asked to.
+"""A worker process: loads one of the user's files, and calls one of its functions for each request.
 
-Run by path, with any Python from 3.9 on, and so made of the standard library alone. Its arguments are the
-descriptors of a socket and of a pipe, the file, the name of the function, the most bytes that a message may
-have, and the most mebibytes of memory, or 0. On the socket messages go to and fro, JSON behind four bytes of
-length: `{"id", "arguments"}` is answered by `{"id", "value"}` or by `{"id", "error": {"what", "trace",
-"loading", "spent", "keeps", "large"}}`. A worker that is spent takes no further request. A request with
-`"continues": true` goes on behind calls of the same execution: the first one of a process is refused if the
-function keeps state in its modules, which is in another process then, or lost. What the user's code prints
-goes elsewhere, and what it forks ends when it comes back from that code, so that only one of them answers.
+Run by path, with any Python from 3.9 on, so it uses the standard library only. Its arguments are the
+descriptors of a socket and of a pipe, the file, the name of the function, the maximum bytes of a message, and
+the maximum mebibytes of memory, or 0. Messages on the socket are JSON after four bytes of length: `{"id",
+"arguments"}` is answered by `{"id", "value"}` or by `{"id", "error": {"what", "trace", "loading", "spent",
+"keeps", "large"}}`. A worker that is spent takes no further request. A request with `"continues": true`
+continues earlier calls of the same execution: the first one in a process is refused if the function keeps
+state in its modules, because that state is in another process, or lost. Output of the user's code is
+redirected, and a process that it forks ends when it returns from that code, so that only one process answers.
 
-When nobody holds the other end of the socket any more, the worker has no purpose: it ends, and if it does
-not do so soon, its process group is killed. Nobody writes into the pipe: that nobody holds its other end
-any more means that whoever started the worker was killed. On Linux the system itself then kills the process
-group, whatever the worker is doing, even where it never lets another thread run. A signal that is tied to
-the death of the parent would not do: it comes when the thread that started the worker ends.
+When the other end of the socket is closed, the worker ends; if that takes too long, its process group is
+killed. Nothing is ever written to the pipe: its other end is closed only when the process that has started
+the worker was killed. On Linux the system itself then kills the process group, whatever the worker is doing,
+even if it never lets another thread run. A signal tied to the death of the parent would not work: it is sent
+when the thread that has started the worker ends.
 """
 
 from __future__ import annotations
@@ -43,27 +43,27 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 GRACE = 1.5
-"""Seconds that a worker has to end by itself."""
+"""Maximum seconds for a worker to end by itself."""
 
 _ENVELOPE = 64
-"""Bytes of an answer around its result."""
+"""Bytes of an answer besides its result."""
 
 LENGTH = struct.Struct("!I")
-"""What stands in front of each message."""
+"""The length before each message."""
 
 FAILURES: tuple[type[BaseException], ...] = (
     Exception,
     asyncio.CancelledError,
     getattr(builtins, "BaseExceptionGroup", Exception),  # from 3.11 on
 )
-"""What concerns the call that it comes from, and nothing else."""
+"""Exceptions that concern only the call that raises them."""
 
 _SHOWN = 200
 _TRACE = 2048
 
 
 def main() -> None:
-    """Serve until nobody asks any more."""
+    """Answer requests until the socket is closed."""
     descriptor, lifeline, file, name, largest, memory = sys.argv[1:]
     _end_with(int(lifeline))
     _bound_memory(int(memory))
@@ -87,7 +87,7 @@ def main() -> None:
 
 
 def _exit(error: BaseException) -> NoReturn:
-    """End as Python would, but without waiting for threads of the user's code."""
+    """End like Python, but without waiting for threads of the user's code."""
     with contextlib.suppress(OSError, ValueError):  # it may be closed
         sys.stderr.write(describe(error)["trace"])
     for stream in (sys.stdout, sys.stderr):
@@ -100,21 +100,21 @@ def _exit(error: BaseException) -> NoReturn:
 
 
 def _end_with(lifeline: int) -> None:
-    """Have the system kill this process group as soon as nobody holds the other end of a pipe."""
-    os.set_inheritable(lifeline, False)  # noqa: FBT003 - it takes no names
+    """Let the system kill this process group as soon as the other end of a pipe is closed."""
+    os.set_inheritable(lifeline, False)  # noqa: FBT003 - it accepts no keyword
     try:
         from fcntl import F_GETFL, F_SETFL, F_SETOWN, F_SETSIG, fcntl  # noqa: PLC0415 - on Linux only
-    except ImportError:  # elsewhere `_listen` has to do
+    except ImportError:  # elsewhere `_listen` has to suffice
         return
     fcntl(lifeline, F_SETOWN, -os.getpgrp())
     fcntl(lifeline, F_SETSIG, signal.SIGKILL)
     fcntl(lifeline, F_SETFL, fcntl(lifeline, F_GETFL) | os.O_ASYNC)
-    if select.select([lifeline], [], [], 0)[0]:  # it was let go before
+    if select.select([lifeline], [], [], 0)[0]:  # closed already
         os.killpg(0, signal.SIGKILL)
 
 
 def _bound_memory(mebibytes: int) -> None:
-    """Let this process, and each that it starts, have so much memory that can be written to, and no more."""
+    """Limit the writable memory of this process, and of each that it starts."""
     if mebibytes:
         from resource import RLIMIT_DATA, getrlimit, setrlimit  # noqa: PLC0415 - not on Windows
 
@@ -125,7 +125,7 @@ def _bound_memory(mebibytes: int) -> None:
 
 
 class _Function:
-    """The user's function; loaded when it is first asked for, so that a failure to do so is an answer."""
+    """The user's function; loaded on the first request, so that a failure to load is an answer."""
 
     def __init__(self, file: str, name: str) -> None:
         self._file = file
@@ -143,8 +143,8 @@ class _Function:
             arguments = request["arguments"]
             value = self._continue(arguments) if continues else self._call(arguments)
             return _encode(request["id"], value, largest)
-        except FAILURES as error:  # whatever the user's code raises is an answer
-            # What ran out of memory may hold on to it, and so fail the next call.
+        except FAILURES as error:  # any exception of the user's code is an answer
+            # An exception may still reference the memory, which would make the next call fail.
             spent = isinstance(error, MemoryError)
             failure = {
                 **describe(error),
@@ -160,9 +160,9 @@ class _Function:
         return self._wait_for(value) if inspect.isawaitable(value) else value
 
     def _continue(self, arguments: list[Any]) -> Any:
-        """The first call of this process, of a function that others were made of before.
+        """Make the first call of this process, for a function that other processes have called before.
 
-        What a first call only loads, the second one leaves as it is; what both change is state.
+        Data that only the first call changes was loaded; data that the second call changes too is state.
         """
         again = copy.deepcopy(arguments)
         before = _kept(self._file)
@@ -188,15 +188,15 @@ class _Function:
 
 
 class ResultTooLargeError(ValueError):
-    """A result has more bytes than its caller takes."""
+    """A result with more bytes than its caller accepts."""
 
 
 class _KeptStateError(Exception):
-    """A function keeps state from call to call that this process does not have."""
+    """A function keeps state between calls that this process does not have."""
 
 
 def _kept(file: str) -> dict[str, Any]:
-    """What the modules of a file's folder hold besides functions, by name; values that can be compared."""
+    """Return the data of the modules in a file's folder, by name, as comparable values."""
     folder, found = str(Path(file).parent), dict[str, Any]()
     for module in tuple(sys.modules.values()):
         origin = getattr(module, "__file__", None)
@@ -212,7 +212,7 @@ def _kept(file: str) -> dict[str, Any]:
 
 
 def _data_of(value: Any) -> Any:
-    """What a function or a class holds beside its code; anything else itself."""
+    """Return the data of a function or a class besides its code; any other value itself."""
     if inspect.isfunction(value):
         cells = [_cell(cell) for cell in value.__closure__ or ()]
         return [value.__defaults__, value.__kwdefaults__, value.__dict__, cells]
@@ -227,12 +227,12 @@ def _data_of(value: Any) -> Any:
 def _cell(cell: Any) -> Any:
     try:
         return cell.cell_contents
-    except ValueError:  # it is empty
+    except ValueError:  # an empty cell
         return None
 
 
 def _comparable(value: Any) -> Any:
-    with contextlib.suppress(Exception):  # code of the user's may raise whatever it likes
+    with contextlib.suppress(Exception):  # the user's code may raise anything
         return pickle.dumps(value)
     if isinstance(value, (list, tuple)):
         return [_comparable(one) for one in value]
@@ -243,10 +243,10 @@ def _comparable(value: Any) -> Any:
 
 
 def load(file: str, name: str) -> Callable[..., Any]:
-    """A function of a file, or `Class.method`; the file is run as a module that nothing else is called like.
+    """Load a function of a file, or `Class.method`; the file is run as a module with a unique name.
 
     Raises:
-        Exception: Whatever the file raises; `AttributeError`, `TypeError`: it has no such function.
+        Exception: Any exception of the file; `AttributeError`, `TypeError`: it has no such function.
     """
     module_name = f"trioeval_provider_{Path(file).stem}"
     spec = importlib.util.spec_from_file_location(module_name, file)
@@ -254,19 +254,19 @@ def load(file: str, name: str) -> Callable[..., Any]:
         msg = f"{file} is not a Python file"
         raise ImportError(msg)
     module = importlib.util.module_from_spec(spec)
-    sys.modules[module_name] = module  # before it runs: classes look for their module there
+    sys.modules[module_name] = module  # before it runs: classes look up their module there
     spec.loader.exec_module(module)
     function: Any = module
     for part in name.split("."):  # a class, and a method of it that needs no object
         function = getattr(function, part, None)
     if not callable(function):
-        msg = f"there is no function {name} in {file}"
+        msg = f"function {name} not found in {file}"
         raise TypeError(msg)
     return function  # type: ignore[no-any-return] # it is callable
 
 
 def describe(error: BaseException) -> dict[str, str]:
-    """What happened, on one line, and where: the end of the traceback, without the frames of this file."""
+    """Return the error on one line, and the end of its traceback, without the frames of this file."""
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
         trace = trace.tb_next
@@ -283,17 +283,17 @@ def _encode(call: int, value: Any, largest: int) -> bytes:
         msg = f"the result must be JSON, got {got[:_SHOWN]}"
         raise TypeError(msg) from error
     if len(message) > largest + _ENVELOPE:
-        msg = f"the result is {len(message)} bytes of JSON; at most {largest} are taken"
+        msg = f"the result is {len(message)} bytes of JSON, more than the maximum of {largest}"
         raise ResultTooLargeError(msg)
     return message
 
 
 def _listen(channel: socket.socket, requests: queue.SimpleQueue[bytes | None]) -> None:
-    """Pass on what arrives; at its end see to it that this process ends as well."""
+    """Queue received requests; after the end of the socket, make sure that this process ends."""
     while (request := _receive(channel)) is not None:
         requests.put(request)
     requests.put(None)
-    time.sleep(GRACE)  # this thread dies with the process, if that ends by itself
+    time.sleep(GRACE)  # this thread ends with the process, if that ends by itself
     os.killpg(0, signal.SIGKILL)
 
 

@@ -1,6 +1,6 @@
-# A worker in Ruby: the same as worker.py, which tells how it is run and what it is asked, and answers.
+# A worker in Ruby: equivalent to worker.py, which describes its arguments, requests and answers.
 #
-# Where the file that it is told is this one, it calls `judge`, with the code of an assertion, the output and
+# If its file argument is this file, it calls `judge` with the code of an assertion, the output and
 # the context.
 
 require 'json'
@@ -21,13 +21,13 @@ held = IO.for_fd(lifeline.to_i, 'rb')
 held.close_on_exec = true
 $stdout.sync = true
 
-# Nobody writes there: that it ends means that whoever started the worker was killed.
+# Nothing is written there: its end means that the process which started the worker was killed.
 Thread.new do
   held.read(1)
   Process.kill(:KILL, -Process.getpgrp)
 end
 
-# An object that has a method for each code that it was asked for.
+# An object with a method for each code that was requested.
 class Judge
   def initialize
     @asked = {}
@@ -79,7 +79,7 @@ while (head = channel.read(4)) && head.bytesize == 4
   rescue *FAILURES => e
     answer = JSON.generate({ id: request['id'], error: trioeval_describe(e, function.nil?) })
   end
-  exit! if Process.pid != own # what the code forked must not answer as well
+  exit! if Process.pid != own # a process forked by the code must not answer as well
   channel.write([answer.bytesize].pack('N') + answer)
 end
 exit!

@@ -1,10 +1,9 @@
-"""Worker processes that call a function of the user's: warm, one call at a time, replaced when they fail.
+"""Worker processes that call a function of the user's: reused, one call at a time, replaced after failures.
 
-A worker is started when a call finds none that is idle, and stays for later calls. It is asked over a
-socket of its own, so that nothing that the user's code prints can be taken for an answer. A worker that is
-not known to be fit for the next call, because its call was cancelled, took too long or ended without an
-answer, is ended with everything it started. Calls wait meanwhile, in their order, so that there are never
-more workers than allowed.
+A worker is started when a call finds no idle one, and stays for later calls. It communicates over its own
+socket, so that output of the user's code cannot be mistaken for an answer. A worker whose call was cancelled,
+took too long or ended without an answer may be in an unknown state, and is ended with all processes it has
+started. Calls wait in order, so that there are never more workers than allowed.
 """
 
 import json
@@ -34,34 +33,34 @@ from trioeval.providers.programs.processes import (
 )
 
 LARGEST = 64 * 1024 * 1024
-"""Bytes that a message to or from a worker may have."""
+"""Maximum bytes of a message to or from a worker."""
 
 CRASHES = 3
-"""Crashes in a row after which the file is given up."""
+"""Number of consecutive crashes after which the file counts as broken."""
 
 GOODBYE = 1.0
-"""Seconds that idle workers have to end by themselves when no more is asked of them."""
+"""Maximum seconds for idle workers to end by themselves when they are no longer needed."""
 
 _LAST_WORDS = 1.0
 
 
 class OutOfMemoryError(ProviderError):
-    """A call that took all the memory that there is for it."""
+    """A call that used up its memory."""
 
 
 class KeptStateError(ProviderError):
-    """A call that continues others, of a function that keeps state which its new process does not have."""
+    """A call that continues others, of a function with state that its new process does not have."""
 
 
 @attrs.frozen
 class Encoded:
-    """An argument that is JSON already: what is long, and told to many calls, is written once."""
+    """An argument that is already JSON, so that a long value for many calls is serialised once."""
 
     json: bytes = attrs.field(repr=lambda json: f"<{len(json)} bytes>")
 
     @classmethod
     def of(cls, value: Any) -> "Encoded":
-        """A value as JSON; members of a list may be encoded.
+        """Serialise a value as JSON; members of a list may already be encoded.
 
         Example:
             >>> Encoded.of([1, Encoded.of({"a": 2})]).json
@@ -78,44 +77,44 @@ def _encoded(value: Any) -> bytes:
 
 @attrs.frozen(kw_only=True)
 class WorkerSpec:
-    """What workers run."""
+    """The configuration of workers."""
 
     name: str
-    """For messages."""
+    """Name for messages."""
     executable: str
     file: Path
-    """Absolute."""
+    """Absolute path."""
     function: str
     cwd: Path
-    """Absolute."""
+    """Absolute path."""
     environ: Mapping[str, str] = attrs.field(repr=False)
     workers: int = 1
-    """How many at most, ≥ 1."""
+    """Maximum number of workers, ≥ 1."""
     memory_mb: int = 0
-    """Mebibytes that each may have for its data, where the system can tell; 0 does not limit them."""
+    """Maximum memory of each for its data in mebibytes, where the system supports it; 0 for no limit."""
     program: Path = Path(program.__file__)
-    """What the executable runs: a worker in its language."""
+    """The script that the executable runs: a worker in its language."""
     grace: float = GRACE
     """Seconds between the request to terminate and the kill, ≥ 0."""
     limit_key: str | None = "timeoutMs"
-    """The suite key of the limit of a call, for messages."""
+    """The suite key of the time limit of a call, for messages."""
     largest: int = LARGEST
-    """Bytes that a result may have as JSON."""
+    """Maximum bytes of a result as JSON."""
     size_key: str | None = None
-    """The suite key of that bound, for messages."""
+    """The suite key of that maximum, for messages."""
 
     @classmethod
     def of_own(
         cls, name: str, file: str, cwd: Path, environ: Mapping[str, str], workers: int
     ) -> "WorkerSpec":
-        """Workers of this interpreter that call `run` of one of our own files.
+        """Return workers of this interpreter that call `run` of one of our own files.
 
         Args:
-            name: See the fields, as for `cwd`, `environ` and `workers`.
+            name: Name for messages.
             file: The `__file__` of its module.
-            cwd: Absolute.
-            environ: What they inherit.
-            workers: How many at most, ≥ 1.
+            cwd: Working directory; absolute.
+            environ: Their environment.
+            workers: Maximum number, ≥ 1.
         """
         return cls(
             name=name,
@@ -130,13 +129,13 @@ class WorkerSpec:
 
 @asynccontextmanager
 async def open_workers(spec: WorkerSpec) -> AsyncGenerator["Workers"]:
-    """Workers for as long as the block; none is started before it is needed, and none outlives it."""
+    """Open workers for the time of the block; each is started when first needed, and ends with the block."""
     workers = Workers(spec)
     try:
         yield workers
         await workers.dismiss()
     finally:
-        # No worker may outlive the run, also when that is cancelled: test_workers.py.
+        # No worker may outlive the run, even a cancelled one: test_workers.py.
         with trio.move_on_after(spec.grace + 2 * KILLED_WITHIN, shield=True):
             await workers.aclose()
 
@@ -149,7 +148,7 @@ class Workers:
     _places: trio.CapacityLimiter = attrs.field(init=False)
     _idle: list["_Worker"] = attrs.field(init=False, factory=list)
     _crashes: int = attrs.field(init=False, default=0)
-    """In a row."""
+    """Number of consecutive crashes."""
 
     @_places.default
     def _as_many_as_allowed(self) -> trio.CapacityLimiter:
@@ -160,22 +159,22 @@ class Workers:
 
         Args:
             arguments: JSON, or encoded.
-            limit: Seconds that the call may take, > 0; those until a worker is free do not count, those
-                in which one is started do.
-            continues: Whether calls came before that it may depend on, perhaps in another process.
+            limit: Maximum seconds of the call, > 0; the wait for a worker does not count, the start of one
+                does.
+            continues: Whether it may depend on earlier calls, perhaps in another process.
 
         Returns:
-            What the function returned.
+            The function's result.
 
         Raises:
-            OutOfMemoryError: `unexpected` (the function took all memory that there is for it).
-            KeptStateError: `unexpected` (the call continues others, and what they left is not there).
+            OutOfMemoryError: `unexpected` (the function used up its memory).
+            KeptStateError: `unexpected` (the call continues others, whose state is missing).
             ProviderError: `unexpected` (the function raised), `attempt_timeout`, `worker_crashed` or
                 `bad_request` (the arguments are too large).
         """
         message = Encoded.of(list(arguments)).json
         if len(message) > LARGEST:
-            size = f"{len(message)} bytes, more than {LARGEST}"
+            size = f"{len(message)} bytes, more than the maximum of {LARGEST}"
             raise ProviderError(
                 "bad_request", f"{self._spec.name}: prompt and variables are {size}"
             )
@@ -190,7 +189,7 @@ class Workers:
                 if answer is not None and worker is not None and not _is_spent(answer):
                     self._idle.append(worker)
                 elif worker is not None:
-                    # It may be in the middle of anything: test_workers.py, …_is_replaced.
+                    # Its state is unknown: test_workers.py, …_is_replaced.
                     with trio.move_on_after(self._spec.grace + 2 * KILLED_WITHIN, shield=True):
                         await worker.aclose()
             if answer is None:
@@ -199,20 +198,20 @@ class Workers:
         return self._read(answer)
 
     async def dismiss(self) -> None:
-        """Let idle workers end by themselves, for a short time. A checkpoint if there are any."""
+        """Let idle workers end by themselves, within a short time. A checkpoint if there are any."""
         with trio.move_on_after(GOODBYE):
             async with trio.open_nursery() as nursery:
                 for worker in self._idle:
                     nursery.start_soon(worker.wait)
 
     async def aclose(self) -> None:
-        """End all idle workers at once; calls are over before."""
+        """End all idle workers at once; no call may be running."""
         async with trio.open_nursery() as nursery:
             while self._idle:
                 nursery.start_soon(self._idle.pop().aclose)
 
     async def _take(self) -> "_Worker":
-        """An idle worker, or a new one."""
+        """Return an idle worker, or a new one."""
         while self._idle:
             worker = self._idle.pop()
             if worker.is_alive:
@@ -225,7 +224,7 @@ class Workers:
             raise ProviderError("server", f"{self._spec.name}: {what}") from error
 
     def _failure(self, worker: "_Worker | None", limit: float, *, timed_out: bool) -> ProviderError:
-        """What a call without an answer is."""
+        """Return the error for a call without an answer."""
         printed = None if worker is None else worker.printed
         if timed_out or worker is None:
             key = f" ({self._spec.limit_key})" if self._spec.limit_key else ""
@@ -242,7 +241,7 @@ class Workers:
         error = answer.get("error")
         if error is None:
             return answer.get("value")
-        # A file that cannot be loaded serves nobody; what a function raises concerns its call.
+        # A file that cannot be loaded fails every call; an exception of the function fails only its own.
         if error.get("keeps"):
             kept = error["what"].rpartition(": ")[2]
             raise KeptStateError(
@@ -259,7 +258,7 @@ class Workers:
 
 
 def _is_spent(answer: Mapping[str, Any]) -> bool:
-    """Whether a worker that gave an answer must not be asked again."""
+    """Return whether a worker that gave this answer must not be used again."""
     return bool((answer.get("error") or {}).get("spent"))
 
 
@@ -297,26 +296,26 @@ class _Worker(trio.abc.AsyncResource):
     _tree: Tree
     _channel: trio.SocketStream
     _lifeline: int
-    """A descriptor; when the last copy of it is closed, the system kills the worker."""
+    """A descriptor; when its last copy is closed, the system kills the worker."""
     _largest: int
-    """Bytes of a result."""
-    fate: str = attrs.field(init=False, default="is well")
-    """Why there was no answer."""
+    """Maximum bytes of a result."""
+    fate: str = attrs.field(init=False, default="is running")
+    """The reason for a missing answer."""
     _printed: Tail = attrs.field(init=False, factory=Tail)
     _asked: int = attrs.field(init=False, default=0)
 
     @property
     def is_alive(self) -> bool:
-        """Whether it has not ended."""
+        """True if it has not ended."""
         return self._tree.process.poll() is None
 
     @property
     def printed(self) -> str | None:
-        """What it printed last, since it was asked."""
+        """The end of its output since the last call."""
         return self._printed.text
 
     async def ask(self, arguments: bytes, *, continues: bool) -> Mapping[str, Any] | None:
-        """What it answered; None if no answer will come, and it has to be closed."""
+        """Return the answer to a call; None if there will be none, and the worker must be closed."""
         self._asked += 1
         self._printed.clear()
         async with trio.open_nursery() as nursery:
@@ -326,7 +325,7 @@ class _Worker(trio.abc.AsyncResource):
             answer = await self._exchange(arguments, continues=continues)
             if answer is not None:
                 nursery.cancel_scope.cancel("answered")
-            else:  # its last words and its exit code are on their way, if it has ended
+            else:  # if it has ended, its last output and its exit code arrive shortly
                 nursery.cancel_scope.deadline = trio.current_time() + _LAST_WORDS
         if answer is None:
             code = self._tree.process.poll()
@@ -334,12 +333,12 @@ class _Worker(trio.abc.AsyncResource):
         return answer
 
     async def wait(self) -> None:
-        """Tell it that no more is asked, and wait until it has ended."""
+        """Close the socket, and wait until the worker has ended."""
         await self._channel.aclose()
         await self._tree.wait()
 
     async def aclose(self) -> None:
-        """End it with everything it started; also when it is cancelled."""
+        """End it with all processes it has started, even if cancelled."""
         try:
             await self._tree.aclose()
         finally:
@@ -347,7 +346,7 @@ class _Worker(trio.abc.AsyncResource):
             os.close(self._lifeline)
 
     async def _watch(self) -> None:
-        # What a dead worker left behind may hold the other end of the channel, and then nothing ends.
+        # A process left behind by a dead worker may hold the other end of the socket open.
         await self._tree.wait()
         await self._tree.end()
 

@@ -1,7 +1,7 @@
-"""Providers behind other people's clients: vendor SDKs, and anything that needs asyncio.
+"""Providers behind third-party clients: vendor SDKs, and clients that need asyncio.
 
-An SDK builds connections, signs and sends; what is asked and how a reply is read is the same as without
-it, and calling again is left to the lane. No module here imports an SDK before an entry wants it.
+An SDK only connects, signs and sends; requests are built and replies are read as without it, and retries are
+left to the lane. No module here imports an SDK before an entry needs it.
 """
 
 from trioeval.providers.sdk.bridge import AsyncioBridge as AsyncioBridge

@@ -1,6 +1,6 @@
 """`bedrock:<model>`: any model behind Amazon Bedrock's Converse API, through boto3.
 
-Who asks, and where, is found as boto3 finds it: in the config, the environment, or its usual places.
+Credentials and region are found as boto3 finds them: in the config, the environment, or its usual files.
 """
 
 import json
@@ -14,6 +14,7 @@ import attrs
 from trioeval.errors import Problem, ProviderError, ProviderErrorKind
 from trioeval.providers.base import Guardrails, Reply
 from trioeval.providers.config import (
+    THIS_PROVIDER,
     Key,
     Settings,
     Shared,
@@ -37,9 +38,9 @@ from trioeval.providers.sdk.entries import check_extra
 from trioeval.providers.secrets import longest_first
 from trioeval.usage import Usage
 
-# Amazon Bedrock's Converse: a prompt to the arguments of a call, a reply to an output.
+# Amazon Bedrock's Converse: a prompt becomes the arguments of a call, a reply becomes an output.
 #
-# Both are JSON as they are on the wire, so they are built and read as those of all other services.
+# Both are the JSON of the HTTP API, so they are built and read like those of all other services.
 
 
 KIND_BY_CODE: Mapping[str, ProviderErrorKind] = {
@@ -50,10 +51,10 @@ KIND_BY_CODE: Mapping[str, ProviderErrorKind] = {
     "expiredtokenexception": "auth",
     "expiredtoken": "auth",
 }
-"""Names of errors that say more than the status they come with, in lower case."""
+"""Error names that are more specific than the status, in lower case."""
 
 TOO_LONG = re.compile(r"input is too long|too many (input )?tokens|context window", re.IGNORECASE)
-"""What models say in a `ValidationException` about a prompt that does not fit."""
+"""Messages of a `ValidationException` about a prompt that is too long."""
 
 FINISH_BY_STOP: Mapping[str, str] = {
     "end_turn": "stop",
@@ -88,7 +89,7 @@ ARGUMENTS = (
 
 
 class ConverseAdapter(Adapter):
-    """Converse, for any model behind it."""
+    """The Converse API, for any model."""
 
     call_keys = (*INFERENCE, *ARGUMENTS)
     entry_keys = (Key("showThinking", "true or false", is_flag),)
@@ -100,27 +101,27 @@ class ConverseAdapter(Adapter):
         return self.endpoint.url(f"model/{self.endpoint.model}/converse")
 
     def fixed_body(self) -> Mapping[str, Any]:
-        """The arguments of a call without the messages."""
+        """Return the arguments of a call without the messages."""
         inference = named(INFERENCE, self.given)
         arguments = named(ARGUMENTS, self.given)
         return {"inferenceConfig": inference, **arguments} if inference else arguments
 
     def prompt_fields(self, prompt: str) -> Mapping[str, Any]:
-        """The messages, and the system blocks if there are any."""
+        """Return the messages, and the system blocks if there are any."""
         system, messages = _split(to_messages(prompt))
         above = {"system": system} if system else {}
         return {**above, "messages": messages}
 
     def fail(self, reply: HttpReply, data: Mapping[str, Any]) -> Reply:
-        """See `Adapter.fail`; Bedrock's own codes say what kind of failure it is."""
+        """Return or raise as in `Adapter.fail`, with Bedrock's own codes for kinds of failures."""
         if data or find_refusal(reply) is not None:
             return super().fail(reply, data)
-        raise explain(reply, self.endpoint.secrets)
+        raise explain(reply, self.endpoint.secrets, self.endpoint.model)
 
     def read(self, data: Mapping[str, Any], reply: HttpReply) -> Reply:
-        """The blocks of the message."""
+        """Return the reply in the blocks of the message."""
         if not isinstance(field(data, "output", "message", "content"), list):
-            raise self.failure("malformed_reply", "the reply is not one of Converse", reply)
+            raise self.failure("malformed_reply", "the reply is not a Converse reply", reply)
         stop = text(data, "stopReason")
         finish_reason = None if stop is None else FINISH_BY_STOP.get(stop, stop.lower())
         is_filtered = finish_reason == "content_filter"
@@ -135,11 +136,11 @@ class ConverseAdapter(Adapter):
         )
 
     def is_empty(self, data: Mapping[str, Any]) -> bool:
-        """Whether the message has no block."""
+        """Return whether the message has no block."""
         return not field(data, "output", "message", "content")
 
     def _output(self, blocks: list[dict[str, Any]]) -> str:
-        """The texts; beside tools and thoughts, every block in order."""
+        """Return the texts and, in order with them, tools and thoughts."""
         parts = []
         for block in blocks:
             match block:
@@ -155,15 +156,21 @@ class ConverseAdapter(Adapter):
 
 
 def named(keys: tuple[Key, ...], values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of some keys that are not null, by the name that Converse has for them."""
+    """Return the values of some keys that are not null, by their names in Converse."""
     names = {to_snake(key.name): key.name for key in keys}
     known = ((name, values.get(snake)) for snake, name in names.items())
     return {name: value for name, value in known if value is not None}
 
 
-def explain(reply: HttpReply, secrets: tuple[str, ...]) -> ProviderError:
-    """The error that a reply stands for: as for every service, and by Bedrock's own codes."""
-    error = classify(reply, secrets=secrets)
+def explain(reply: HttpReply, secrets: tuple[str, ...], model: str = "") -> ProviderError:
+    """Return the error for a failed reply: as for every service, and by Bedrock's own codes."""
+    error = classify(
+        reply,
+        secrets=secrets,
+        model=model,
+        key_source="the AWS credentials and their permissions",
+        url_source="region, endpointUrl",
+    )
     code = reply.headers.get("x-amzn-errortype", "").partition(":")[0].lower()
     kind = KIND_BY_CODE.get(code)
     if error.kind == "bad_request" and TOO_LONG.search(error.message):
@@ -172,7 +179,7 @@ def explain(reply: HttpReply, secrets: tuple[str, ...]) -> ProviderError:
 
 
 def _split(messages: list[Any]) -> tuple[list[Any], list[Any]]:
-    """The blocks of system messages, and the other messages with their content as blocks."""
+    """Return the blocks of system messages, and the other messages with their content as blocks."""
     system: list[Any] = []
     others: list[Any] = []
     for message in messages:
@@ -185,7 +192,7 @@ def _split(messages: list[Any]) -> tuple[list[Any], list[Any]]:
 
 
 def _blocks(content: Any) -> list[Any]:
-    """Text as one block, parts of chat messages as blocks; blocks of Converse stay as they are."""
+    """Return text as one block, and parts of chat messages as blocks; blocks of Converse are unchanged."""
     if not isinstance(content, list):
         return [{"text": content if isinstance(content, str) else json.dumps(content)}]
     return [_block(part) for part in content]
@@ -199,7 +206,7 @@ def _block(part: Any) -> Any:
         return part
     image = read_data_uri(url)
     if image is None:
-        message = "an image must be a data: URI in base64; Converse fetches none"
+        message = "an image must be a base64 data: URI; Converse does not fetch URLs"
         raise ProviderError("bad_request", message)
     return {
         "image": {"format": image.media_type.partition("/")[2], "source": {"bytes": image.data}}
@@ -207,7 +214,7 @@ def _block(part: Any) -> Any:
 
 
 def _usage(data: Any) -> Usage:
-    """Converse counts the prompt without what came from the cache or went there."""
+    """Return the token counts; Converse counts the prompt without its cached tokens."""
     plain = count(data, "usage", "inputTokens")
     cached = count(data, "usage", "cacheReadInputTokens")
     written = count(data, "usage", "cacheWriteInputTokens")
@@ -224,7 +231,7 @@ REGION = re.compile(r"[a-z]{2}(-[a-z]+)+-\d")
 
 
 def is_region(name: Any) -> bool:
-    """Whether it looks like the name of a region."""
+    """Return whether a name has the form of a region."""
     return isinstance(name, str) and REGION.fullmatch(name) is not None
 
 
@@ -236,21 +243,21 @@ ACCESS = (
     Key("secretAccessKey", "text", is_text, secret=True),
     Key("sessionToken", "text", is_text, secret=True),
 )
-"""Keys that say who asks, and where."""
+"""Keys of credentials and region."""
 
 _SHARED = tuple(
     key for key in ENDPOINT_KEYS if key.name in ("timeoutMs", "maxResponseBytes", "price")
 )
-"""Keys of every service over HTTP that mean something here too."""
+"""Keys of every service over HTTP that apply here too."""
 
 KEYS = (*ConverseAdapter.call_keys, *ACCESS, *_SHARED, *ConverseAdapter.entry_keys)
 
 
 SECRET_VARIABLE = "AWS_SECRET_ACCESS_KEY"  # noqa: S105 - a name
-"""What requests are signed with where the config says nothing; boto3 finds it in files too."""
+"""The environment variable of the signing key if the config has none; boto3 also finds it in files."""
 
 PROFILE_VARIABLE = "AWS_PROFILE"
-"""What chooses among the profiles of the user's files where the config says nothing."""
+"""The environment variable of the profile in the user's files if the config has none."""
 
 HOSTS = (
     "bedrock-runtime.*.amazonaws.com",
@@ -259,16 +266,16 @@ HOSTS = (
     "bedrock-runtime.*.api.aws",
     "*.bedrock-runtime.*.vpce.amazonaws.com",
 )
-"""The vendor's own; others below its name are machines of its customers."""
+"""The vendor's own hosts; others below its domain are machines of its customers."""
 
 
 @attrs.frozen(kw_only=True)
-class Access:
-    """How boto3 finds who asks; where nothing is said, it looks in its usual places."""
+class AwsAccess:
+    """The arguments of a boto3 session; for a missing one boto3 searches its usual places."""
 
     region: str
     url: str | None = None
-    """None where the region says it."""
+    """None if it follows from the region."""
     profile: str | None = None
     access_key_id: str | None = None
     secret_access_key: str | None = attrs.field(default=None, repr=False)
@@ -277,26 +284,26 @@ class Access:
 
 @attrs.frozen
 class BedrockSettings(AdapterSettings):
-    """An entry that is known to be right; boto3 is not imported yet."""
+    """The settings of a valid entry; boto3 is not imported yet."""
 
-    access: Access
+    access: AwsAccess
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What the config and the environment say of who asks; the id of a key is no secret."""
+        """Credentials in the config and the environment; the id of a key is not secret."""
         return self.adapter.endpoint.signing_secrets
 
     @property
     def credential_choices(self) -> Mapping[str, str]:
-        """A profile stands in files of the user's, and may name programs that boto3 runs."""
+        """A profile is in the user's files, and may name programs that boto3 runs."""
         return {} if self.access.profile is None else {"profile": PROFILE_VARIABLE}
 
     @asynccontextmanager
     async def open(self, shared: Shared) -> AsyncGenerator[HttpProvider]:  # noqa: ARG002 - boto3 has its own connections
-        """The adapter, with boto3 for its client.
+        """Open the adapter with boto3 as its client.
 
         Raises:
-            ProviderError: `auth`, if the profile is not there.
+            ProviderError: `auth`, if the profile does not exist.
         """
         from trioeval.providers.sdk.boto import open_boto  # noqa: PLC0415 - imports boto3
 
@@ -307,10 +314,10 @@ class BedrockSettings(AdapterSettings):
 def read(
     prefix: str, rest: str, config: Mapping[str, Any], around: Surroundings
 ) -> Settings | list[Problem]:
-    """Read an entry: the model's id or ARN, or that of an inference profile; see `Reader`."""
+    """Read an entry: the id or ARN of a model or of an inference profile; see `Reader`."""
     problems = check_extra(prefix, "boto3", "bedrock")
     if not rest.strip():
-        problems.append(Problem(".id", f'"{prefix}:" names no model', f"write {prefix}:<model>"))
+        problems.append(Problem(".id", f'"{prefix}:" has no model name', f"write {prefix}:<model>"))
     values, faults = read_config(config, KEYS)
     given = {name: value for name, value in values.items() if value is not None}
     access, missing = _access(given, around.environ)
@@ -320,7 +327,9 @@ def read(
         return problems
     if endpoint.base_url != endpoint.service.default_url:
         access = attrs.evolve(access, url=endpoint.base_url)
-    if "access_key_id" not in given:  # the environment, or a file of this machine
+    if (
+        "access_key_id" not in given
+    ):  # it comes from the environment, or from a file of this machine
         endpoint = attrs.evolve(endpoint, sent_variables=(SECRET_VARIABLE,))
     account = access.access_key_id or access.profile or ""
     signing = {access.secret_access_key or "", access.session_token or ""} - {""}
@@ -330,27 +339,31 @@ def read(
     return BedrockSettings(ConverseAdapter(endpoint=endpoint, layers=(own,)), access)
 
 
-def _access(given: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[Access, list[Problem]]:
-    """Who asks: the config, else the environment; a profile wins over keys of the environment."""
+def _access(
+    given: Mapping[str, Any], environ: Mapping[str, str]
+) -> tuple[AwsAccess, list[Problem]]:
+    """Return the access of config and environment; a profile takes precedence over environment keys."""
     problems: list[Problem] = []
     region = given.get("region") or environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION")
     if not region:
-        hint = "set region in the config, or AWS_REGION in the environment"
-        problems.append(Problem(".config.region", "there is no region", hint))
+        hint = (
+            "set config.region, or AWS_REGION in the environment or in a file given with --env-file"
+        )
+        problems.append(Problem(".config.region", f"{THIS_PROVIDER} needs a region", hint))
     elif not is_region(region):
-        message = f'the environment variable AWS_REGION holds "{region}", which is no region'
-        problems.append(Problem(".config.region", message, "write one such as us-east-1"))
+        message = f'the environment variable AWS_REGION is "{region}", which is not a valid region'
+        problems.append(Problem(".config.region", message, "use a region such as us-east-1"))
     access_key, secret = given.get("access_key_id"), given.get("secret_access_key")
     if (access_key is None) != (secret is None):
         missing = "accessKeyId" if access_key is None else "secretAccessKey"
-        message = "an accessKeyId and a secretAccessKey go together"
+        message = "accessKeyId and secretAccessKey must both be set"
         problems.append(Problem(f".config.{missing}", message, f"set {missing} as well"))
     token, profile = given.get("session_token"), given.get("profile")
     if access_key is None and profile is None and environ.get("AWS_ACCESS_KEY_ID"):
         access_key = environ["AWS_ACCESS_KEY_ID"]
         secret = environ.get("AWS_SECRET_ACCESS_KEY")
         token = environ.get("AWS_SESSION_TOKEN")
-    access = Access(
+    access = AwsAccess(
         region=region or "",
         profile=profile,
         access_key_id=access_key,

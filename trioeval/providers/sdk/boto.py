@@ -1,9 +1,9 @@
-# Apart from `providers.sdk.bedrock`: loaded when it is used.
-"""Calls of boto3 from Trio: in threads, because it blocks.
+# Apart from `providers.sdk.bedrock`: imported lazily.
+"""Calls of boto3 from Trio: in threads, because boto3 blocks.
 
-A thread cannot be cancelled. A cancelled call leaves its thread behind, which ends by itself, at the latest
-when its time for reading is over, and whose result nobody sees. Their number is bounded: threads that were
-left behind count until they end, and further calls wait for them in turn.
+A thread cannot be cancelled. A cancelled call abandons its thread, which ends by itself, at the latest at its
+read timeout, and whose result is dropped. Their number is limited: abandoned threads count until they end,
+and further calls wait for them.
 """
 
 import base64
@@ -20,17 +20,18 @@ import trio
 from botocore import exceptions  # type: ignore[import-untyped]
 from botocore.config import Config  # type: ignore[import-untyped]
 
-from trioeval.errors import ProviderError
+from trioeval.errors import ProviderError, ProviderErrorKind
 from trioeval.providers.bounds import MOST_BYTES, check_marks, too_large
 from trioeval.providers.http.endpoint import Endpoint
-from trioeval.providers.http.wire import HttpClient, HttpReply, HttpRequest, dated
-from trioeval.providers.sdk.bedrock import Access
+from trioeval.providers.http.failures import failure_text
+from trioeval.providers.http.wire import HttpClient, HttpReply, HttpRequest, dated, request_source
+from trioeval.providers.sdk.bedrock import AwsAccess
 
 MAX_THREADS = 64
-"""Calls that can be under way at a time, those left behind included."""
+"""Maximum number of concurrent calls, including abandoned ones."""
 
 CONNECT_LIMIT = 10.0
-"""Seconds to wait for a connection."""
+"""Maximum seconds to wait for a connection."""
 
 NO_CREDENTIALS = (
     exceptions.NoCredentialsError,
@@ -43,11 +44,11 @@ NO_CREDENTIALS = (
 
 
 @asynccontextmanager
-async def open_boto(access: Access, endpoint: Endpoint) -> AsyncGenerator[HttpClient]:
-    """A client of Bedrock that lives as long as the provider that uses it.
+async def open_boto(access: AwsAccess, endpoint: Endpoint) -> AsyncGenerator[HttpClient]:
+    """Open a Bedrock client for the time of its provider.
 
     Raises:
-        ProviderError: `auth`, if boto3 does not know the profile.
+        ProviderError: `auth`, if boto3 cannot find the profile.
     """
     client = await trio.to_thread.run_sync(make_client, access, endpoint)
     try:
@@ -56,8 +57,8 @@ async def open_boto(access: Access, endpoint: Endpoint) -> AsyncGenerator[HttpCl
         client.close()
 
 
-def make_client(access: Access, endpoint: Endpoint) -> Any:
-    """A client that never retries, and has no time limit that ends before the lane's. Blocks."""
+def make_client(access: AwsAccess, endpoint: Endpoint) -> Any:
+    """Create a client without retries, and with no time limit shorter than the lane's. Blocks."""
     try:
         session = boto3.Session(
             aws_access_key_id=access.access_key_id,
@@ -72,28 +73,28 @@ def make_client(access: Access, endpoint: Endpoint) -> Any:
             config=Config(
                 retries={"total_max_attempts": 1, "mode": "standard"},
                 connect_timeout=CONNECT_LIMIT,
-                # Begins later than the limit of the call, so that it ends only what was left behind.
+                # Starts later than the limit of the call, so it only ends abandoned calls.
                 read_timeout=endpoint.timeout,
                 max_pool_connections=MAX_THREADS,
             ),
         )
     except exceptions.BotoCoreError as error:
-        raise _explain(error) from error
+        raise _explain(error, request_source("POST", endpoint.url(""))) from error
 
 
 @attrs.frozen
 class BotoClient:
-    """Makes calls of Converse, each in a thread, and gives the reply as it was received.
+    """Calls Converse, each call in a thread, and returns replies as received.
 
-    botocore's reading of it is not used: it drops what it does not know, and breaks in many ways on what it
-    does not expect.
+    botocore's parsed result is not used: it drops unknown fields, and fails in many ways on unexpected
+    ones.
     """
 
     _client: Any = attrs.field(repr=False)
     _model: str
     threads: trio.CapacityLimiter
     _received: threading.local = attrs.field(factory=threading.local, repr=False, init=False)
-    """`reply`: what the call of a thread got."""
+    """`reply`: the reply received by the call of this thread."""
 
     def __attrs_post_init__(self) -> None:
         event = "before-parse.bedrock-runtime.Converse"
@@ -103,9 +104,9 @@ class BotoClient:
         self,
         request: HttpRequest,
         *,
-        heard: Callable[[bytes], object] | None = None,  # noqa: ARG002 - nothing is streamed
+        on_part: Callable[[bytes], object] | None = None,  # noqa: ARG002 - no streams
     ) -> HttpReply:
-        """See `HttpClient.send`. On cancellation the thread is left behind."""
+        """Send a request, as in `HttpClient.send`. On cancellation the thread is abandoned."""
         return await trio.to_thread.run_sync(
             self._converse, request, abandon_on_cancel=True, limiter=self.threads
         )
@@ -116,13 +117,14 @@ class BotoClient:
             for block in message["content"]:
                 _unpack(block)
         self._received.reply = None
+        source = request_source(request.method, request.url)
         try:
             self._client.converse(modelId=self._model, **arguments)
         except Exception as error:
-            # With a reply at hand, it says more than what botocore makes of it.
+            # A received reply says more than botocore's exception.
             if self._received.reply is None:
-                raise _explain(error) from error
-        reply: HttpReply = self._received.reply
+                raise _explain(error, source) from error
+        reply: HttpReply = attrs.evolve(self._received.reply, source=source)
         most = MOST_BYTES if request.max_reply_bytes is None else request.max_reply_bytes
         if len(reply.body) > most:
             message = too_large("bedrock-runtime", most)
@@ -138,7 +140,7 @@ class BotoClient:
 
 
 def _unpack(block: Any) -> None:
-    """Turn the base64 of an image or a document into the bytes that boto3 wants."""
+    """Decode the base64 of an image or a document to the bytes that boto3 expects."""
     for media in block.values() if isinstance(block, dict) else ():
         source = media.get("source") if isinstance(media, dict) else None
         if isinstance(source, dict) and isinstance(source.get("bytes"), str):
@@ -149,16 +151,29 @@ def _unpack(block: Any) -> None:
                 raise ProviderError("bad_request", message) from error
 
 
-def _explain(error: Exception) -> ProviderError:
-    """A failure without a reply."""
+def _explain(error: Exception, source: str) -> ProviderError:
+    """Return the error for a failure without a reply.
+
+    Args:
+        error: The exception of boto3.
+        source: Method and URL of the request.
+    """
+    kind: ProviderErrorKind
     match error:
         case exceptions.ParamValidationError():
-            return ProviderError("bad_request", f"boto3 does not send the request: {error}")
+            return ProviderError("bad_request", f"boto3 refused the request: {error}")
         case exceptions.SSLError() if "CERTIFICATE_VERIFY_FAILED" in str(error):
-            return ProviderError("tls", str(error))
+            kind, title = "tls", "invalid certificate for"
+            advice = "check config.endpointUrl, or set AWS_CA_BUNDLE to the certificates to trust"
         case exceptions.HTTPClientError() | exceptions.ConnectionError():
-            return ProviderError("connection", str(error))
+            kind, title = "connection", "no complete reply from"
+            advice = "check config.region, config.endpointUrl and the network"
         case _ if isinstance(error, NO_CREDENTIALS):
-            return ProviderError("auth", str(error))
+            kind, title = "auth", "no AWS credentials for"
+            advice = (
+                "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment or in a file given "
+                "with --env-file, or config.profile"
+            )
         case _:
             return ProviderError("unexpected", f"{type(error).__name__}: {error}")
+    return ProviderError(kind, failure_text(title, source, advice=advice, detail=str(error)))

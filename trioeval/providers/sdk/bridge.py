@@ -1,12 +1,12 @@
-"""Clients that need asyncio, called from Trio: one thread with an event loop for the life of a bridge.
+"""Clients that need asyncio, called from Trio: one thread with an event loop for each bridge.
 
-Each call is an asyncio task of its own. Its result and its exceptions come back as they are, and what
-happens to the call happens to the task: when Trio cancels the one, the other is cancelled and awaited, so
-that its `finally` blocks have run before the call ends. That wait is bounded, because a function that
-blocks its thread, or will not be cancelled, must not take the run's deadline with it.
+Each call is a separate asyncio task. Results and exceptions are passed on unchanged, and cancellation too:
+when Trio cancels the call, the task is cancelled and awaited, so that its `finally` blocks have run before
+the call ends. That wait is limited, because a function that blocks its thread, or ignores cancellation, must
+not delay the run's deadline.
 
-The alternative, Trio as a guest of an asyncio loop, would change the host of the whole program for the
-sake of one client.
+The alternative, Trio as a guest of an asyncio loop, would change the host of the whole program for a single
+client.
 """
 
 import asyncio
@@ -28,24 +28,24 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 GRACE = 2.0
-"""Seconds that a cancelled call waits for its asyncio task to end, unless the bridge says otherwise."""
+"""Maximum seconds that a cancelled call waits for its asyncio task to end, unless the bridge sets it."""
 
 AsyncioCall: TypeAlias = Callable[[Request], Awaitable[Reply | str]]
-"""An async function that runs on asyncio and answers one request, with a `Reply` or a text."""
+"""An async function that runs on asyncio and handles one request, returning a `Reply` or a text."""
 
 
 @asynccontextmanager
 async def asyncio_bridge(*, grace: float = GRACE) -> AsyncGenerator["AsyncioBridge"]:
-    """A thread with an asyncio event loop, for several functions or for a client with a session.
+    """Open a thread with an asyncio event loop, for several functions or for a client with a session.
 
-    What still runs on leaving is cancelled, and the thread is joined. It belongs to one `trio.run`.
+    On leaving, running tasks are cancelled, and the thread is joined. It belongs to one `trio.run`.
 
     Args:
-        grace: Seconds, > 0, that a cancelled call waits for its task to end. Leaving waits twice as long at
-            most: for the tasks, and for what was entered.
+        grace: Maximum seconds, > 0, that a cancelled call waits for its task to end. Leaving waits at most
+            twice as long: for the tasks, and for the entered context managers.
 
     Raises:
-        Exception: Whatever exiting something that was entered raised.
+        Exception: Any exception raised by exiting an entered context manager.
 
     Example:
         ```python
@@ -59,11 +59,11 @@ async def asyncio_bridge(*, grace: float = GRACE) -> AsyncGenerator["AsyncioBrid
         yield bridge
     finally:
         with trio.move_on_after(2 * grace, shield=True) as closing:
-            await bridge._aclose()  # noqa: SLF001 - closing belongs to this context manager alone
+            await bridge._aclose()  # noqa: SLF001 - only this context manager closes it
         if closing.cancelled_caught:
             warnings.warn(
                 f"the thread of an asyncio bridge did not end within {2 * grace:g} seconds:"
-                " a function blocks it, or will not be cancelled",
+                " a function blocks it, or ignores cancellation",
                 RuntimeWarning,
                 stacklevel=1,
             )
@@ -73,13 +73,13 @@ async def asyncio_bridge(*, grace: float = GRACE) -> AsyncGenerator["AsyncioBrid
 async def provider_from_asyncio(
     function: AsyncioCall, *, name: str | None = None, grace: float = GRACE
 ) -> AsyncGenerator[Provider]:
-    """A provider out of an async function that needs asyncio, with a bridge of its own.
+    """Open a provider from an async function that needs asyncio, with its own bridge.
 
     Args:
         function: Runs as an asyncio task, many at a time if the lane is wide. It neither retries nor limits,
-            and raises `ProviderError` where it knows what a failure means.
-        name: How messages call it; None takes the function's own name.
-        grace: Seconds, > 0, that a cancelled call waits for its task to end.
+            and raises `ProviderError` for known failures.
+        name: Its name in messages; None uses the function's own name.
+        grace: Maximum seconds, > 0, that a cancelled call waits for its task to end.
 
     Example:
         >>> import asyncio
@@ -108,23 +108,23 @@ class AsyncioBridge:
     _stopping: asyncio.Event = attrs.field(factory=asyncio.Event, init=False)
     _entered: AsyncExitStack = attrs.field(factory=AsyncExitStack, init=False)
     _tasks: set[asyncio.Task[Any]] = attrs.field(factory=set, init=False)
-    """Of calls that are under way; touched by the loop's thread only."""
+    """Tasks of running calls; used by the loop's thread only."""
     _thread: threading.Thread = attrs.field(init=False)
     _ended: trio.Event = attrs.field(factory=trio.Event, init=False)
     _failure: Exception | None = attrs.field(default=None, init=False)
     _is_open: bool = attrs.field(default=True, init=False)
 
     def __attrs_post_init__(self) -> None:
-        # A daemon: a function that blocks for ever must not keep the program from ending.
+        # A daemon: a function that blocks forever must not keep the program from ending.
         self._thread = threading.Thread(target=self._serve, name="asyncio bridge", daemon=True)
         self._thread.start()
 
     def provider(self, function: AsyncioCall, *, name: str | None = None) -> Provider:
-        """The function as a provider, usable as long as the bridge is open.
+        """Return the function as a provider, usable while the bridge is open.
 
         Args:
             function: See `provider_from_asyncio`.
-            name: How messages call it; None takes the function's own name.
+            name: Its name in messages; None uses the function's own name.
         """
 
         async def call(request: Request) -> Reply | str:
@@ -136,25 +136,25 @@ class AsyncioBridge:
     async def run(self, function: Callable[[*Ts], Awaitable[T]], *args: *Ts) -> T:
         """Run an async function as an asyncio task and wait for its result. Always a checkpoint.
 
-        It sees the caller's context variables. Cancelling the call cancels the task, and waits up to
+        The task gets the caller's context variables. Cancelling the call cancels the task, and waits up to
         the bridge's `grace` until it has ended.
 
         Raises:
             trio.ClosedResourceError: The bridge is closed, or was closed before the task ended.
-            RuntimeError: The task was cancelled by somebody else, or wanted to end the program.
-            Exception: Whatever the function raised.
+            RuntimeError: The task was not cancelled by its caller, or raised `SystemExit` or the like.
+            Exception: Any exception of the function.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
         if not self._is_open:
             raise trio.ClosedResourceError("the asyncio bridge is closed")
-        call = _Call(lambda: function(*args), self._token, copy_context())
+        call = _BridgeCall(lambda: function(*args), self._token, copy_context())
         self._loop.call_soon_threadsafe(call.start, self._loop, self._tasks)
         try:
             await call.done.wait()
         finally:
             if not call.done.is_set():
                 self._loop.call_soon_threadsafe(call.cancel)
-                # Its `finally` blocks end before the call does; a task that will not end is left alone.
+                # Its `finally` blocks run before the call ends; a task that does not end is abandoned.
                 with trio.move_on_after(self._grace, shield=True):
                     await call.done.wait()
         if call.is_cancelled and not self._is_open:
@@ -162,15 +162,15 @@ class AsyncioBridge:
         return call.result()
 
     async def enter(self, make: Callable[[], AbstractAsyncContextManager[T]]) -> T:
-        """Make and enter an asyncio context manager, such as a client's session; closing exits it.
+        """Create and enter an asyncio context manager, such as a client's session; closing exits it.
 
-        Those entered last are exited first, after all calls have ended. Always a checkpoint.
+        Exited in reverse order, after all calls have ended. Always a checkpoint.
 
         Args:
-            make: Called on the loop's thread, because many clients look for a running loop.
+            make: Called on the loop's thread, because many clients require a running loop.
 
         Raises:
-            Exception: Whatever entering raised; see also `run`.
+            Exception: Any exception of entering; see also `run`.
         """
 
         async def enter() -> T:
@@ -179,7 +179,7 @@ class AsyncioBridge:
         return await self.run(enter)
 
     async def _aclose(self) -> None:
-        """Cancel what is left, exit what was entered, and join the thread."""
+        """Cancel running tasks, exit entered context managers, and join the thread."""
         self._is_open = False
         self._loop.call_soon_threadsafe(self._stopping.set)
         await self._ended.wait()
@@ -188,19 +188,19 @@ class AsyncioBridge:
             raise self._failure
 
     def _serve(self) -> None:
-        """The life of the thread."""
+        """Run the loop in the thread."""
         try:
-            # What a client left running in the background is cancelled by the runner.
+            # Background tasks of clients are cancelled by the runner.
             with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
                 runner.run(self._stay())
-        except Exception as error:  # noqa: BLE001 - carried over to `_aclose`, which raises it
+        except Exception as error:  # noqa: BLE001 - stored for `_aclose`, which raises it
             self._failure = error
         finally:
             with suppress(trio.RunFinishedError):
                 self._token.run_sync_soon(self._ended.set)
 
     async def _stay(self) -> None:
-        """Keep the loop until the bridge closes; then calls end before what they use."""
+        """Keep the loop running until the bridge closes; then end calls before the resources they use."""
         async with self._entered:
             await self._stopping.wait()
             for task in self._tasks:
@@ -210,8 +210,8 @@ class AsyncioBridge:
 
 
 @attrs.define(eq=False)
-class _Call(Generic[T]):
-    """One function on its way through the loop. `start`, `cancel` and `_finish` run there."""
+class _BridgeCall(Generic[T]):
+    """One call of a function. `start`, `cancel` and `_finish` run on the loop's thread."""
 
     function: Callable[[], Awaitable[T]]
     token: trio.lowlevel.TrioToken
@@ -234,9 +234,9 @@ class _Call(Generic[T]):
         return self.task is not None and self.task.cancelled()
 
     def result(self) -> T:
-        assert self.task is not None  # noqa: S101 - asked for when it is done only
+        assert self.task is not None  # noqa: S101 - called only when it is done
         if self.task.cancelled():
-            raise RuntimeError("the asyncio task was cancelled, and not by its caller")
+            raise RuntimeError("the asyncio task was cancelled, but not by its caller")
         return self.task.result()
 
     async def _body(self) -> T:
@@ -251,7 +251,7 @@ class _Call(Generic[T]):
 
     def _finish(self, task: asyncio.Task[T]) -> None:
         if not task.cancelled():
-            task.exception()  # Seen, even if the caller is gone: asyncio would complain otherwise.
+            task.exception()  # marked as retrieved, or asyncio would warn if the caller is gone
         # The caller's run may be over, if the task took too long to be cancelled.
         with suppress(trio.RunFinishedError):
             self.token.run_sync_soon(self.done.set)

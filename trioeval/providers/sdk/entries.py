@@ -1,9 +1,9 @@
-# Apart from `providers.sdk.bedrock`: that one is sent by no client of ours.
-"""Entries whose requests go out through an SDK: read and asked as without it, sent by it.
+# Apart from `providers.sdk.bedrock`: Bedrock does not use our HTTP client.
+"""Entries whose requests are sent by an SDK, and built and read as without it.
 
-The SDK stands where the HTTP client stands. The same adapter builds the body and reads the reply, so that
-`openai-sdk:gpt-4.1` and `openai:gpt-4.1` are two ways to ask one thing, with one lane; what the SDK adds is
-its own way of authenticating, its headers, and whatever its maker puts there.
+The SDK replaces the HTTP client. The same adapter builds the body and reads the reply, so
+`openai-sdk:gpt-4.1` and `openai:gpt-4.1` are two ways to call one model, with one lane; the SDK only adds its
+own authentication and headers.
 """
 
 import importlib
@@ -21,7 +21,7 @@ from trioeval.providers.http.endpoint import Endpoint
 from trioeval.providers.http.wire import HttpClient
 
 Wrap: TypeAlias = Callable[[Endpoint, HttpClient], HttpClient]
-"""Puts an SDK in front of a client. Imports the SDK, which takes up to a second."""
+"""Wraps a client in an SDK. Imports the SDK, which takes up to a second."""
 
 
 def _wrap_openai(endpoint: Endpoint, client: HttpClient) -> HttpClient:
@@ -36,7 +36,7 @@ def _wrap_openai(endpoint: Endpoint, client: HttpClient) -> HttpClient:
         timeout=None,
         http_client=open_client(client),
     )
-    # What the constructor is not given it takes from variables that the lane does not know of.
+    # Arguments that the constructor does not get come from variables that the lane does not know.
     sdk.organization, sdk.project = endpoint.organization or None, endpoint.project or None
     return PostingClient("openai", endpoint, sdk)
 
@@ -67,16 +67,16 @@ class Sdk:
     """One vendor's SDK."""
 
     plain: str
-    """The prefix of the ids that mean the same without it."""
+    """The prefix of the equivalent ids without the SDK."""
     vendor: str
     """The module that reads those."""
     package: str
-    """What is imported; it comes with the extra `name`."""
+    """The imported package; installed with the extra `name`."""
     name: str
-    """Of the extra."""
+    """Name of the extra."""
     wrap: Wrap
     refused: Mapping[str, str] = attrs.field(factory=dict)
-    """Beginnings of what follows the prefix that it cannot be asked for, and what they are."""
+    """Unsupported beginnings of the text after the prefix, and the features that they stand for."""
     can_stream: bool = True
 
 
@@ -101,12 +101,12 @@ SDKS: Mapping[str, Sdk] = {
         can_stream=False,
     ),
 }
-"""By the prefix of their ids."""
+"""SDKs by the prefix of their ids."""
 
 
 @attrs.frozen
 class SdkSettings(AdapterSettings):
-    """An entry that is right without the SDK, and so with it.
+    """The settings of an entry that is valid without the SDK, and so with it.
 
     Its lane is that of the entry without the SDK: the service counts both together.
     """
@@ -115,7 +115,7 @@ class SdkSettings(AdapterSettings):
 
     @asynccontextmanager
     async def open(self, shared: Shared) -> AsyncGenerator[HttpProvider]:
-        """The adapter with the SDK for its client."""
+        """Open the adapter with the SDK as its client."""
         client = self.sdk.wrap(self.adapter.endpoint, await shared.http())
         yield HttpProvider(self.adapter, client)
 
@@ -123,29 +123,29 @@ class SdkSettings(AdapterSettings):
 def read(
     prefix: str, rest: str, config: Mapping[str, Any], around: Surroundings
 ) -> Settings | list[Problem]:
-    """Read an entry: what follows the prefix, and its config, are those of the vendor; see `Reader`.
+    """Read an entry: the text after the prefix, and the config, are those of the vendor; see `Reader`.
 
-    A missing extra is told together with everything else that is wrong.
+    A missing extra is reported together with all other problems.
     """
     sdk = SDKS[prefix]
     problems = check_extra(prefix, sdk.package, sdk.name)
     if not rest.strip():
         hint = f"write {prefix}:<model>"
-        return [*problems, Problem(".id", f'"{prefix}:" names no model', hint)]
+        return [*problems, Problem(".id", f'"{prefix}:" has no model name', hint)]
     for beginning, what in sdk.refused.items():
         if rest.startswith(beginning):
             instead = f"use {sdk.plain}:{rest}"
-            problems.append(Problem(".id", f"{what} cannot be asked for through the SDK", instead))
+            problems.append(Problem(".id", f"the SDK does not support {what}", instead))
     reader: Reader = importlib.import_module(f"trioeval.providers.vendors.{sdk.vendor}").read
     plain = reader(sdk.plain, rest, config, around)
     if isinstance(plain, list):
         return [*problems, *plain]
     instead = f"use {sdk.plain}:{rest}"
     if type(plain) is not AdapterSettings:
-        message = "this takes more than one request, and an SDK is asked for one"
+        message = "this needs several requests, and the SDK sends only one"
         problems.append(Problem(".id", message, instead))
     elif plain.adapter.streams and not sdk.can_stream:
-        message = "the first token is not timed through this SDK"
+        message = "this SDK cannot measure the time to the first token"
         problems.append(Problem(".config.metrics", message, instead))
     elif not problems:
         return SdkSettings(plain.adapter, sdk)
@@ -153,7 +153,7 @@ def read(
 
 
 def check_extra(prefix: str, package: str, extra: str) -> list[Problem]:
-    """A problem, if a package that comes with an extra is not installed. Does not import it."""
+    """Return a problem if the package of an extra is not installed, without importing it."""
     try:
         is_there = find_spec(package) is not None
     except ModuleNotFoundError:  # a parent is missing

@@ -1,11 +1,11 @@
-"""Under every SDK lies the run's own HTTP client, and what went over it is what counts.
+"""The transport of SDKs: the run's own HTTP client, whose replies are used instead of the SDK's results.
 
-An SDK gets a transport in place of its connections. So its requests have the proxies, certificates and
-bounds of all others, its time limits and its pool do not exist, and its reply is the one that was received,
-whatever the SDK makes of it: replies and failures are read by the same rules as without it.
+An SDK gets a transport in place of its own connections. So its requests use the same proxies, certificates
+and limits as all others, its own timeouts and pool are unused, and the reply is the received one, whatever
+the SDK returns: replies and failures are read by the same rules as without it.
 
-One call is one request. SDKs are told not to retry, and a second request within a call is refused, so that
-none can do so behind its lane's back, now or in a later version.
+One call is one request. SDKs are configured not to retry, and a second request within a call is refused, so
+that no version of an SDK can retry unseen by the lane.
 """
 
 import json
@@ -21,54 +21,54 @@ from trioeval.providers.http.endpoint import Endpoint
 from trioeval.providers.http.wire import HttpClient, HttpReply, HttpRequest
 
 PLACEHOLDER = "none"
-"""The key for a service that needs none: SDKs insist on one."""
+"""The key for a service that needs none: SDKs require one."""
 
 _OWN_HEADERS = frozenset({"host", "connection", "content-length", "accept-encoding"})
-"""Headers of a request that are the sending client's affair."""
+"""Request headers that the sending client sets."""
 
 _NOT_FOR_SDKS = frozenset({"set-cookie", "content-encoding", "transfer-encoding"})
-"""Headers of a reply: a cookie must not colour the next call, and the body is as it was read."""
+"""Reply headers: a cookie must not affect the next call, and the body is already decoded."""
 
 
 @attrs.define
-class _Call:
-    """What one call of an SDK has sent, and what came of it."""
+class _SdkCall:
+    """The request of one SDK call, and its result."""
 
-    heard: Callable[[bytes], object] | None
+    on_part: Callable[[bytes], object] | None
     max_reply_bytes: int | None
-    """Bytes that the reply may have; None is what the client allows."""
+    """Maximum bytes of the reply; None uses the client's maximum."""
     is_sent: bool = False
     reply: HttpReply | None = None
     failure: ProviderError | None = None
 
 
-_call: ContextVar[_Call] = ContextVar("the call of an SDK that this Trio task makes")
+_call: ContextVar[_SdkCall] = ContextVar("the call of an SDK that this Trio task makes")
 
 
 async def exchange_through(
     sdk: str,
     call: Callable[[], Awaitable[object]],
     *,
-    heard: Callable[[bytes], object] | None = None,
+    on_part: Callable[[bytes], object] | None = None,
     max_reply_bytes: int | None = None,
 ) -> HttpReply:
-    """Make a call of an SDK, and give the reply that its request got.
+    """Make a call of an SDK, and return the reply to its request.
 
     Args:
-        sdk: How messages call the SDK.
-        call: One call of an SDK whose client is from `open_client`. Its result is not looked at.
-        heard: Told of each part of the body when it arrives.
-        max_reply_bytes: Bytes that the reply may have; None is what the client allows.
+        sdk: The SDK's name in messages.
+        call: One call of an SDK whose client is from `open_client`. Its result is ignored.
+        on_part: Called with each part of the body when it arrives.
+        max_reply_bytes: Maximum bytes of the reply; None uses the client's maximum.
 
     Raises:
         ProviderError: See `HttpClient.send`; or `bad_request`, if the SDK sent nothing.
     """
-    made = _Call(heard, max_reply_bytes)
+    made = _SdkCall(on_part, max_reply_bytes)
     before = _call.set(made)
     try:
         await call()
     except Exception as error:
-        # With a reply at hand, the SDK only says in its own words what the status says.
+        # If there is a reply, the SDK's exception only repeats its status.
         if made.reply is None and made.failure is None:
             reason = f"{type(error).__name__}: {error}"
             message = f"the {sdk} SDK did not send the request ({reason})"
@@ -81,19 +81,19 @@ async def exchange_through(
 
 
 def open_client(client: HttpClient) -> httpx2.AsyncClient:
-    """A client for an SDK that has no connections of its own, and so nothing to close."""
+    """Return a client for an SDK; it has no connections of its own, and need not be closed."""
     return httpx2.AsyncClient(transport=_Transport(client), trust_env=False, timeout=None)
 
 
 def own_key(endpoint: Endpoint) -> str:
-    """The key that an SDK is made with."""
+    """Return the key for the SDK's constructor."""
     return endpoint.credential.rsplit(" ", 1)[-1] or PLACEHOLDER
 
 
 def other_headers(endpoint: Endpoint, request: HttpRequest) -> dict[str, str]:
-    """The headers of a built request without the key, which the SDK sends in its own way.
+    """Return the headers of a request without the key, which the SDK sends in its own way.
 
-    An authorization that the config's `headers` give in full is sent as it is.
+    A complete authorization in the config's `headers` is sent unchanged.
     """
     name, key = endpoint.service.key_header, endpoint.credential
     own = f"Bearer {key}" if name == "authorization" else key
@@ -104,16 +104,16 @@ def other_headers(endpoint: Endpoint, request: HttpRequest) -> dict[str, str]:
 
 @attrs.frozen
 class PostingClient:
-    """Sends what was built for an endpoint through an SDK whose client has `post`."""
+    """Sends requests of an endpoint through an SDK whose client has `post`."""
 
     _name: str
     _endpoint: Endpoint
     _sdk: Any = attrs.field(repr=False)
 
     async def send(
-        self, request: HttpRequest, *, heard: Callable[[bytes], object] | None = None
+        self, request: HttpRequest, *, on_part: Callable[[bytes], object] | None = None
     ) -> HttpReply:
-        """See `HttpClient.send`."""
+        """Send a request, as in `HttpClient.send`."""
 
         async def call() -> None:
             await self._sdk.post(
@@ -124,24 +124,24 @@ class PostingClient:
             )
 
         return await exchange_through(
-            self._name, call, heard=heard, max_reply_bytes=request.max_reply_bytes
+            self._name, call, on_part=on_part, max_reply_bytes=request.max_reply_bytes
         )
 
 
 @attrs.frozen
 class _Transport(httpx2.AsyncBaseTransport):
-    """Hands requests to the run's client."""
+    """Passes requests on to the run's client."""
 
     _client: HttpClient
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         call = _call.get()
         if call.is_sent:
-            raise ProviderError("unexpected", "a second request within one call is not sent")
+            raise ProviderError("unexpected", "the SDK tried to send a second request in one call")
         call.is_sent = True
         try:
             ready = attrs.evolve(await _ready(request), max_reply_bytes=call.max_reply_bytes)
-            reply = call.reply = await self._client.send(ready, heard=call.heard)
+            reply = call.reply = await self._client.send(ready, on_part=call.on_part)
         except ProviderError as error:
             call.failure = error
             raise

@@ -1,4 +1,4 @@
-# Apart from `providers.vendor_hosts`: one module a vendor, loaded when a suite names it.
+# Apart from `providers.vendor_hosts`: one module for each vendor, imported when a suite names it.
 """Anthropic messages: a request to a body, a reply to an output."""
 
 import json
@@ -28,18 +28,18 @@ from trioeval.providers.vendors import anthropic_request as anthropic_body
 from trioeval.providers.vendors.anthropic_request import read_conversation
 from trioeval.usage import Usage
 
-# Anthropic messages: a stream of events, and the message that it tells of.
+# Anthropic messages: joining of an event stream to one message.
 #
-# A message begins empty (`message_start`), its blocks begin and grow by deltas, and what is known only at
-# the end comes with `message_delta`. What is not known here is left out: the service may add events.
+# A message starts empty (`message_start`), its blocks start and grow by deltas, and facts that are known only
+# at the end come with `message_delta`. Unknown events are ignored: the service may add some.
 
 
-SPOKEN = ("text", "thinking", "partial_json")
-"""Members of a delta that are a part of the answer, or of its reasoning."""
+OUTPUT_FIELDS = ("text", "thinking", "partial_json")
+"""Members of a delta that are part of the reply or of its reasoning."""
 
 
 def read_message(events: Iterable[ServerEvent]) -> dict[str, Any] | None:
-    """The message that a stream tells of, or its error; None if it breaks off."""
+    """Return the message in a stream, or its error; None if the stream ends too early."""
     so_far = _Message()
     for event in events:
         data = load_event(event)
@@ -62,22 +62,22 @@ def read_message(events: Iterable[ServerEvent]) -> dict[str, Any] | None:
 
 @attrs.define
 class _Message:
-    """A message in the making."""
+    """A message that is still arriving."""
 
     fields: dict[str, Any] = attrs.field(factory=dict)
     _blocks: dict[int, dict[str, Any]] = attrs.field(factory=dict)
     _inputs: dict[int, list[str]] = attrs.field(factory=dict)
-    """JSON of the inputs of tools, in parts, as far as it has come."""
+    """JSON texts of the tool inputs, in the parts that have arrived."""
     _texts: Texts = attrs.field(factory=Texts)
 
     def begin(self, data: dict[str, Any]) -> None:
-        """A block, with what it has from the beginning."""
+        """Add a block with its initial content."""
         index = count(data, "index")
         if index is not None:
             self._blocks[index] = dict(data["content_block"])
 
     def grow(self, data: dict[str, Any]) -> None:
-        """A part of a block."""
+        """Append a part to a block."""
         index = count(data, "index")
         if index is None or index not in self._blocks:
             return
@@ -97,7 +97,7 @@ class _Message:
             block["citations"].append(citation)
 
     def end(self, data: dict[str, Any]) -> None:
-        """Why the message ended; counts are totals, so that those that come replace others."""
+        """Add the reason why the message ended; counts are totals, so they replace earlier ones."""
         delta, usage = field(data, "delta"), field(data, "usage")
         if isinstance(delta, dict):
             self.fields |= delta
@@ -107,7 +107,7 @@ class _Message:
             self.fields["usage"] = {**(old if isinstance(old, dict) else {}), **known}
 
     def whole(self) -> dict[str, Any]:
-        """The message as it is now."""
+        """Return the message as it is now."""
         self._texts.join()
         for index, parts in self._inputs.items():
             written = "".join(parts)
@@ -132,7 +132,7 @@ ANTHROPIC = Service(
 )
 
 VERSION = "2023-06-01"
-"""Of the API, as its header says it."""
+"""API version for the header."""
 
 FINISH_REASONS: Mapping[str, str] = {
     "end_turn": "stop",
@@ -142,11 +142,11 @@ FINISH_REASONS: Mapping[str, str] = {
     "tool_use": "tool_calls",
     "refusal": "content_filter",
 }
-"""By the service's own word; others stay what they are."""
+"""Finish reasons by the service's own; others stay unchanged."""
 
 
 class MessagesAdapter(Adapter):
-    """Anthropic messages."""
+    """The Messages API of Anthropic."""
 
     call_keys = anthropic_body.CALL_KEYS
     entry_keys = (METRICS,)
@@ -159,18 +159,18 @@ class MessagesAdapter(Adapter):
         service: Service,  # noqa: ARG003 - the same for every service
         layers: Sequence[Mapping[str, Any]],
     ) -> list[Problem]:
-        """What keys of one layer say twice, and thinking that may take all tokens of the reply."""
+        """Return duplicate keys in one layer, and a thinking budget that may use up the whole reply."""
         given = anthropic_body.merge(layers)
         return anthropic_body.find_conflicts(layers[-1]) + anthropic_body.check_budget(given)
 
     @cached_property
     def given(self) -> Mapping[str, Any]:
-        """See `anthropic_request.merge`."""
+        """The merged layers; see `anthropic_request.merge`."""
         return anthropic_body.merge(self.layers)
 
     @cached_property
     def headers(self) -> Mapping[str, str]:
-        """Those of the endpoint, the version, and the beta features that are asked for or needed."""
+        """The endpoint's headers, the version, and the beta features that are requested or needed."""
         asked = self.endpoint.headers.get("anthropic-beta", "")
         betas = [name.strip() for name in asked.split(",") if name.strip()]
         betas += anthropic_body.list_betas(self.given, self.body)
@@ -178,18 +178,18 @@ class MessagesAdapter(Adapter):
         return {"anthropic-version": VERSION, **self.endpoint.headers, **union}
 
     def fixed_body(self) -> Mapping[str, Any]:
-        """The body without messages and system text."""
+        """Return the body without messages and system text."""
         body = anthropic_body.fixed_body(self.endpoint.model, self.given, self.defaults)
         return {**body, "stream": True} if self.streams else body
 
     def prompt_fields(self, prompt: str) -> Mapping[str, Any]:
-        """The messages, and the system text if there is one."""
+        """Return the messages, and the system text if there is one."""
         said = read_conversation(prompt, self.given.get("system"))
         above = {} if said.system is None else {"system": said.system}
         return {**above, "messages": said.messages}
 
     def read(self, data: Mapping[str, Any], reply: HttpReply) -> Reply:
-        """The blocks of the message."""
+        """Return the reply in the blocks of the message."""
         if not isinstance(data.get("content"), list):
             raise self.failure("malformed_reply", "the reply is not a message", reply)
         stop = text(data, "stop_reason")
@@ -204,15 +204,15 @@ class MessagesAdapter(Adapter):
         )
 
     def is_empty(self, data: Mapping[str, Any]) -> bool:
-        """Whether no block says anything."""
+        """Return whether every block is empty."""
         return not any(map(_says_something, objects(data, "content")))
 
-    def speaks(self, event: ServerEvent, /) -> bool:
-        """Whether an event holds a part of the answer, or of its reasoning."""
+    def has_output(self, event: ServerEvent, /) -> bool:
+        """Return whether an event has a part of the reply, or of its reasoning."""
         if "content_block_delta" not in event.data:
             return False
         delta = field(load_event(event), "delta")
-        return any(text(delta, name) for name in SPOKEN)
+        return any(text(delta, name) for name in OUTPUT_FIELDS)
 
     def join(self, events: Iterable[ServerEvent]) -> dict[str, Any] | None:
         """See `read_message`."""
@@ -227,7 +227,7 @@ class MessagesAdapter(Adapter):
         return "\n\n".join(part for part in parts if part)
 
     def _told(self, block: Mapping[str, Any]) -> str | None:
-        """A block as text; None if it says nothing that is shown."""
+        """Return a block as text; None if it has nothing to show."""
         match block.get("type"):
             case "text":
                 return text(block, "text")
@@ -248,12 +248,12 @@ def read(
     model = named if kind == "messages" else rest
     if not model.strip():
         hint = f"write {prefix}:messages:<model>"
-        return [Problem(".id", f'"{prefix}:{rest}" names no model', hint)]
+        return [Problem(".id", f'"{prefix}:{rest}" has no model name', hint)]
     return MessagesAdapter.read_entry(ANTHROPIC, model, config, around.environ)
 
 
 def _says_something(block: Mapping[str, Any]) -> bool:
-    """Whether a block holds anything but thoughts that are kept secret; an empty text is something."""
+    """Return whether a block has content other than redacted thinking; an empty text is content."""
     match block.get("type"):
         case "thinking":
             return text(block, "thinking") is not None
@@ -269,7 +269,7 @@ def _refusal(data: Mapping[str, Any]) -> Guardrails:
 
 
 def _usage(data: Any) -> Usage:
-    """Tokens; those of the prompt come as three counts, by what the cache had to do with them."""
+    """Return the token counts; the prompt has three, by their use of the cache."""
     plain, completion = count(data, "input_tokens"), count(data, "output_tokens")
     cached = count(data, "cache_read_input_tokens")
     written = count(data, "cache_creation_input_tokens")

@@ -1,8 +1,8 @@
 # Apart from `providers.vendors.anthropic`: together they exceed 600 lines.
-"""Anthropic messages: from the config of an entry to the fixed part of a body, and its beta features.
+"""Anthropic messages: the fixed part of a body and its beta features, from the config of an entry.
 
-Pure. What the config does not say has a default where the service insists on a value, or where replies
-would not be repeatable without one.
+Pure. A parameter without a config value has a default only if the service requires one, or if replies would
+not be repeatable without it.
 """
 
 import re
@@ -26,11 +26,11 @@ from trioeval.providers.http.replies import objects, text
 from trioeval.providers.messages import read_data_uri, read_image_url, to_messages
 from trioeval.providers.vendors.chat import is_schema_format, read_function, read_schema
 
-# From the text of a prompt to what Anthropic calls messages: system texts stand beside them.
+# From the text of a prompt to Anthropic's messages, which have separate system texts.
 #
 # A text whose first line begins with `system:`, `user:` or `assistant:` is a transcript; each such line
-# begins a message. Everything else is read as for chat completions, and images in that form, or in `data:`
-# URIs, are brought into Anthropic's.
+# starts a message. Everything else is read as for chat completions, and images in that form, or in `data:`
+# URIs, are converted to Anthropic's.
 
 
 _SPEAKER = re.compile(r"^(system|user|assistant):", re.MULTILINE)
@@ -40,41 +40,39 @@ System = str | list[Any] | None
 
 
 @attrs.frozen
-class Conversation:
+class AnthropicPrompt:
     """A prompt in the form of the Messages API."""
 
     messages: list[Any]
-    """At least one."""
+    """At least one message."""
     system: System = None
 
 
-def read_conversation(prompt: str, system: System = None) -> Conversation:
-    r"""What a rendered prompt says, and to whom.
+def read_conversation(prompt: str, system: System = None) -> AnthropicPrompt:
+    r"""Return the messages and the system text of a rendered prompt.
 
     Args:
         prompt: Text, a transcript, or messages as JSON or YAML.
-        system: What the config says to the system; it goes first.
+        system: The system text in the config; it comes first.
 
     Raises:
-        ProviderError: `bad_request`, if the text was meant to be messages and is not, or if there is
-            nothing but a system message.
+        ProviderError: `bad_request`, if the text was meant to be messages and is invalid, or if it has
+            only system messages.
 
     Example:
         >>> read_conversation("system: Be brief.\nuser: Hi")
-        Conversation(messages=[{'role': 'user', 'content': 'Hi'}], system='Be brief.')
+        AnthropicPrompt(messages=[{'role': 'user', 'content': 'Hi'}], system='Be brief.')
     """
     said = _transcript(prompt) or to_messages(prompt)
     messages = [_message(one) for one in said if one["role"] not in _ABOVE]
     if not messages:
-        raise ProviderError(
-            "bad_request", "the prompt cannot be sent: it holds nothing but a system message"
-        )
+        raise ProviderError("bad_request", "invalid prompt: it has only system messages")
     above = [one.get("content") for one in said if one["role"] in _ABOVE]
-    return Conversation(messages, _join([system, *above]))
+    return AnthropicPrompt(messages, _join([system, *above]))
 
 
 def _transcript(prompt: str) -> list[dict[str, Any]]:
-    """The messages of a transcript, without empty ones; none if it is no transcript."""
+    """Return the messages of a transcript, without empty ones; none if it is not a transcript."""
     text = prompt.strip()
     if _SPEAKER.match(text) is None:
         return []
@@ -84,12 +82,12 @@ def _transcript(prompt: str) -> list[dict[str, Any]]:
 
 
 def _join(parts: Sequence[Any]) -> System:
-    """System texts as one text; as blocks, if one of them is a list of blocks."""
+    """Join system texts to one text, or to blocks if one of them is a list of blocks."""
     given = [part for part in parts if part]
     if not all(isinstance(part, str | list) for part in given):
         raise ProviderError(
             "bad_request",
-            "the prompt cannot be sent: the content of a system message must be text or a list",
+            "invalid prompt: the content of a system message must be text or a list",
         )
     if all(isinstance(part, str) for part in given):
         return "\n\n".join(given) or None
@@ -108,7 +106,7 @@ def _message(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def _block(block: Any) -> Any:
-    """A block of content; of an image, its data or its URL are where they belong."""
+    """Return a block of content, with an image's data or URL in Anthropic's place."""
     if (url := read_image_url(block)) is not None:
         rest = {name: part for name, part in block.items() if name != "image_url"}
         return {**rest, "type": "image", "source": _source(url) or {"type": "url", "url": url}}
@@ -133,7 +131,7 @@ TEMPERATURE = 0
 HAS_TEMPERATURE = re.compile(
     r"claude-(instant|[23](?!\d)|(opus|sonnet|haiku)-4(?![-.]?([7-9]|\d\d)(?!\d)))"
 )
-"""Models of Anthropic that take a temperature; all that came later reject it."""
+"""Anthropic models that accept a temperature; later ones refuse it."""
 
 BETA_BY_TOOL: Mapping[str, str] = {
     "advisor_20260301": "advisor-tool-2026-03-01",
@@ -146,12 +144,12 @@ BETA_BY_TOOL: Mapping[str, str] = {
     "memory_20250818": "context-management-2025-06-27",
     "web_fetch_20250910": "web-fetch-2025-09-10",
 }
-"""Features that must be asked for, by the type of the tool that needs them."""
+"""Beta features that must be requested, by the type of the tool that needs them."""
 
 BETA_OF_FORMAT = "structured-outputs-2025-11-13"
 
 CHOICES: Mapping[str, str] = {"auto": "auto", "any": "any", "none": "none", "required": "any"}
-"""Types of a tool choice, by the words for them."""
+"""Types of a tool choice, by their names in configs."""
 
 
 def _is_tools(value: Any) -> bool:
@@ -204,28 +202,28 @@ CALL_KEYS = (
 """Keys that may differ from call to call."""
 
 _WHOLE = ("extra_body", "passthrough")
-"""Merged over everything, the last one last."""
+"""Keys that are merged over everything, the last one last."""
 
 _NOT_WHOLE: Mapping[str, tuple[str, str]] = {
-    "messages": ("the messages are those of the prompt", "leave it out"),
-    "system": ("has a key of its own", "write it as system, beside this"),
+    "messages": ("messages come from the prompt", "leave it out"),
+    "system": ("there is a separate key for it", "write it as system, beside this key"),
     "stream": (
-        "whether a reply is streamed follows from what is measured",
-        'leave it out; metrics: ["ttft"] streams, and times the first token',
+        "streaming is decided by metrics",
+        'leave it out; metrics: ["ttft"] streams, and measures the time to the first token',
     ),
 }
-"""What cannot be merged in, with what to do about it."""
+"""Members that cannot be merged, with fault and hint."""
 
 _OUTPUT_MEMBERS: Mapping[str, str] = {
     "output_format": "format",
     "response_format": "format",
     "effort": "effort",
 }
-"""Keys for what is inside `output_config`."""
+"""Keys for members of `output_config`."""
 
 
 def find_conflicts(values: Mapping[str, Any]) -> list[Problem]:
-    """What is wrong with values of one layer that are each right by themselves."""
+    """Return problems of values in one layer that are valid on their own."""
     inside = values.get("output_config") or {}
     problems = [
         Problem(f".config.{key}", f"{name} is in output_config already", "keep one of them")
@@ -245,16 +243,16 @@ def find_conflicts(values: Mapping[str, Any]) -> list[Problem]:
 
 
 def check_budget(given: Mapping[str, Any]) -> list[Problem]:
-    """What is wrong if thinking may take all tokens of the reply."""
+    """Return the problem of a thinking budget that may use up the whole reply."""
     most, budget = given.get("max_tokens"), _budget(given)
     if most is None or most > budget:
         return []
     fault = f"must be above the budget_tokens of thinking ({budget}), got {most}"
-    return [Problem(".config.max_tokens", fault, "the answer is what is left")]
+    return [Problem(".config.max_tokens", fault, "the rest is for the reply's text")]
 
 
 def gather(values: Mapping[str, Any]) -> dict[str, Any]:
-    """One layer, with all that belongs into `output_config` there.
+    """Return one layer with the keys for `output_config` inside it.
 
     Example:
         >>> gather({"effort": "low", "top_k": 4})
@@ -272,7 +270,7 @@ def gather(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def merge(layers: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """The layers as `gather` gives them, each over the one before; its None takes away what that says."""
+    """Merge layers in the form of `gather`, each over the previous one; a None removes a value."""
     given = gather({})
     for values in layers:
         layer = gather(values)
@@ -282,12 +280,12 @@ def merge(layers: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def fixed_body(model: str, given: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """All of the body that does not come from the prompt.
+    """Return the part of the body that does not come from the prompt.
 
     Args:
         model: The model's name.
-        given: From `merge`; None takes a default away.
-        defaults: What the environment says of `max_tokens` and `temperature`.
+        given: From `merge`; None removes a default.
+        defaults: `max_tokens` and `temperature` from the environment.
 
     Example:
         >>> fixed_body("claude-haiku-4-5", gather({"thinking": {"type": "adaptive"}}), {})
@@ -308,7 +306,7 @@ def fixed_body(model: str, given: Mapping[str, Any], defaults: Mapping[str, Any]
 
 
 def list_betas(given: Mapping[str, Any], body: Mapping[str, Any]) -> list[str]:
-    """The beta features that are asked for, and those that the body needs; each once."""
+    """Return the beta features that are requested or that the body needs, each once."""
     types = {text(tool, "type") for tool in objects(body, "tools")}
     needed = [beta for kind, beta in BETA_BY_TOOL.items() if kind in types]
     if wants_json(body):
@@ -317,18 +315,18 @@ def list_betas(given: Mapping[str, Any], body: Mapping[str, Any]) -> list[str]:
 
 
 def wants_json(body: Mapping[str, Any]) -> bool:
-    """Whether a body asks for output by a schema."""
+    """Return whether a body requests output in a JSON schema."""
     config = body.get("output_config")
     return isinstance(config, Mapping) and read_schema(config.get("format")) is not None
 
 
 def thinks(thinking: Mapping[str, Any] | None) -> bool:
-    """Whether thinking is asked for."""
+    """Return whether thinking is requested."""
     return thinking is not None and thinking["type"] != "disabled"
 
 
 def has_temperature(model: str) -> bool:
-    """Whether a model takes a temperature, by its name; models of other makers do.
+    """Return whether a model accepts a temperature, by its name; models of other vendors do.
 
     Example:
         >>> [has_temperature(f"claude-{model}") for model in ("opus-4-6", "opus-4-7", "sonnet-5")]
@@ -338,7 +336,7 @@ def has_temperature(model: str) -> bool:
 
 
 def _budget(given: Mapping[str, Any]) -> int:
-    """Tokens that thinking may take, of those of the reply."""
+    """Return the tokens of the reply that thinking may use."""
     thinking = given.get("thinking")
     budget: int = thinking.get("budget_tokens", 0) if thinking and thinks(thinking) else 0
     return budget

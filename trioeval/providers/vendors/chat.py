@@ -1,8 +1,7 @@
-"""What an entry may say of its chat completions, and the part of the body that follows from it.
+"""The config of chat completions, and the part of the body that follows from it.
 
-Pure. A default is what is sent where neither config nor environment says otherwise; a null in the config
-takes it away. Models that think before they answer take none of the defaults, and get nothing that they
-would refuse.
+Pure. A default is sent if neither config nor environment sets a value; a null in the config removes it.
+Reasoning models get none of the defaults, and no parameter that they would refuse.
 """
 
 from collections.abc import Iterator, Mapping
@@ -39,24 +38,24 @@ from trioeval.providers.http.replies import (
 from trioeval.providers.vendors.openai_models import is_reasoning
 from trioeval.usage import Usage
 
-# What chat completions write in one way and other services in another: tools, choices, schemas.
+# Tools, tool choices and schemas, which chat completions and other services write differently.
 #
-# A suite that asks several vendors says these things once, in the form of chat completions. What is in a
-# vendor's own form already passes untouched.
+# A suite with several vendors defines these once, in the form of chat completions. Values in a vendor's own
+# form are passed on unchanged.
 
 
 @attrs.frozen(kw_only=True)
-class Function:
-    """A function that a model may call."""
+class ToolFunction:
+    """A function that a model can call."""
 
     name: str
     description: Any = None
     parameters: Any = None
-    """Their JSON schema."""
+    """JSON schema of the parameters."""
 
 
-def read_function(tool: Any) -> Function | None:
-    """The function of a tool in the form of chat completions; None for any other tool.
+def read_function(tool: Any) -> ToolFunction | None:
+    """Return the function of a tool in the form of chat completions; None for any other tool.
 
     Example:
         >>> read_function({"type": "function", "function": {"name": "clock"}}).name
@@ -65,7 +64,7 @@ def read_function(tool: Any) -> Function | None:
     function = tool.get("function") if isinstance(tool, Mapping) else None
     if not isinstance(function, Mapping) or not is_text(function.get("name")):
         return None
-    return Function(
+    return ToolFunction(
         name=function["name"],
         description=function.get("description"),
         parameters=function.get("parameters"),
@@ -73,7 +72,7 @@ def read_function(tool: Any) -> Function | None:
 
 
 def read_schema(form: Any) -> Mapping[str, Any] | None:
-    """The schema of a `json_schema` format, beside the type or inside as chat completions have it.
+    """Return the schema of a `json_schema` format, beside the type or nested as in chat completions.
 
     Example:
         >>> read_schema({"type": "json_schema", "json_schema": {"schema": {"type": "object"}}})
@@ -87,14 +86,14 @@ def read_schema(form: Any) -> Mapping[str, Any] | None:
 
 
 def is_schema_format(value: Any) -> bool:
-    """Whether it is a format with a schema."""
+    """Return whether a value is a format with a schema."""
     return read_schema(value) is not None
 
 
-# What the fields of a chat completion mean: output, usage, log probabilities, filters.
+# The fields of a chat completion: output, usage, log probabilities, filters.
 #
-# Pure. Services differ in where they put the same fact; each place is looked into, and none is trusted to
-# hold what it should.
+# Pure. Services put the same fact into different places; each place is checked, and no field is assumed to
+# have its type.
 
 
 FINISH_REASONS: Mapping[str, str] = {
@@ -102,14 +101,14 @@ FINISH_REASONS: Mapping[str, str] = {
     "function_call": "tool_calls",
     "model_length": "length",
 }
-"""Words of single services for what others call differently."""
+"""Finish reasons that single services use for a common one."""
 
 KEPT = ("provider", "service_tier", "system_fingerprint", "citations")
-"""Fields beside the message that go into the metadata; `provider` is who served a router's call."""
+"""Fields beside the message that go into the metadata; `provider` is the service behind a router."""
 
 
 def read_finish_reason(choice: Any) -> str | None:
-    """Why the model stopped, in the words of `Reply.finish_reason`."""
+    """Return the reason why the model stopped, as in `Reply.finish_reason`."""
     reason = (text(choice, "finish_reason") or "").lower()
     return FINISH_REASONS.get(reason, reason) or None
 
@@ -123,11 +122,11 @@ ANSWERS = (
     "reasoning_content",
     "audio",
 )
-"""Fields of a message one of which every answer has."""
+"""Fields of a message; every reply has at least one of them."""
 
 
 def is_empty(message: Mapping[str, Any]) -> bool:
-    """Whether a message says nothing at all; an empty text is something.
+    """Return whether a message has no content at all; an empty text is content.
 
     Example:
         >>> is_empty({"role": "assistant", "content": None}), is_empty({"content": ""})
@@ -139,13 +138,13 @@ def is_empty(message: Mapping[str, Any]) -> bool:
 def read_output(
     message: Mapping[str, Any], finish_reason: str | None, *, as_json: bool, show_thinking: bool
 ) -> Any:
-    """What the model answered.
+    """Return the output of a message.
 
     Args:
-        message: Of the first choice.
+        message: The message of the first choice.
         finish_reason: From `read_finish_reason`.
-        as_json: Whether a text that is JSON is taken as its value.
-        show_thinking: Whether its reasoning stands before the text.
+        as_json: Whether a text that is JSON is replaced by its value.
+        show_thinking: Whether its reasoning precedes the text.
     """
     refusal = text(message, "refusal")
     if refusal is not None:
@@ -165,7 +164,7 @@ def read_output(
 
 
 def read_usage(data: Any) -> Usage:
-    """The tokens that a completion reports."""
+    """Return the token counts of a completion."""
     usage = field(data, "usage")
     prompt, completion = count(usage, "prompt_tokens"), count(usage, "completion_tokens")
     total = count(usage, "total_tokens")
@@ -173,7 +172,7 @@ def read_usage(data: Any) -> Usage:
     reasoning = count(usage, details, "reasoning_tokens")
     cached = count(usage, "prompt_tokens_details", "cached_tokens")
     if completion is not None and reasoning and total == (prompt or 0) + completion + reasoning:
-        # Some services report reasoning beside the completion, not within; their total tells.
+        # Some services report reasoning beside the completion, not within; their total shows which.
         completion += reasoning
     return Usage(
         prompt=prompt,
@@ -188,7 +187,7 @@ def read_usage(data: Any) -> Usage:
 
 
 def read_log_probs(choice: Any) -> tuple[float, ...] | None:
-    """The log probability of each token; None where they were not asked for, or are not all there."""
+    """Return the log probability of each token; None if not requested, or if any is missing."""
     told = field(choice, "logprobs")
     values = [one.get("logprob") for one in objects(told, "content")]
     if not values:
@@ -199,7 +198,7 @@ def read_log_probs(choice: Any) -> tuple[float, ...] | None:
 
 
 def read_guardrails(data: Any, choice: Any, finish_reason: str | None) -> Guardrails | None:
-    """What filters said of prompt and answer; None if they said nothing."""
+    """Return the filters' results for prompt and reply; None if there are none."""
     refusal = text(choice, "message", "refusal")
     inputs = [one.get("content_filter_results") for one in objects(data, "prompt_filter_results")]
     output = field(choice, "content_filter_results")
@@ -217,14 +216,14 @@ def read_guardrails(data: Any, choice: Any, finish_reason: str | None) -> Guardr
 
 
 def read_extras(data: Mapping[str, Any], message: Mapping[str, Any]) -> dict[str, Any]:
-    """What goes into the metadata because nothing else holds it."""
+    """Return the metadata that no other field contains."""
     named = {name: data.get(name) for name in KEPT}
     named |= {name: message.get(name) for name in ("annotations", "audio")}
     return {name: value for name, value in named.items() if value}
 
 
 def _read_content(message: Mapping[str, Any]) -> tuple[str | None, Any]:
-    """Reasoning and content; a content in parts of text and reasoning is taken apart."""
+    """Return reasoning and content; a content with parts of text and reasoning is split."""
     content = message.get("content")
     thinking = text(message, "reasoning") or text(message, "reasoning_content")
     if not isinstance(content, list) or not all(map(_is_readable, content)):
@@ -243,23 +242,23 @@ def _is_readable(part: Any) -> bool:
 
 
 def _hits(results: Any) -> Iterator[str]:
-    """The filters that found something."""
+    """Yield the filters that matched."""
     for name, result in results.items() if isinstance(results, dict) else ():
         if field(result, "filtered") is True or field(result, "detected") is True:
             yield name
 
 
 DEFAULTS: Mapping[str, float] = {"temperature": 0, "max_tokens": 1024}
-"""What ordinary models are sent."""
+"""Default parameters for models without reasoning."""
 
 MOST_LOG_PROBS = 20
-"""How many alternatives a token may be asked for."""
+"""Maximum number of alternatives for a token."""
 
 REASONING_DEFAULTS = frozenset({"max_completion_tokens"})
-"""Keys whose defaults are for reasoning models; those of all others are for ordinary ones."""
+"""Keys whose defaults are for reasoning models; other defaults are for models without reasoning."""
 
 SAMPLING = ("temperature", "top_p")
-"""What reasoning models do not take, unless they are told not to think."""
+"""Parameters that reasoning models refuse, unless reasoning is switched off."""
 
 
 def _is_alternatives(value: Any) -> bool:
@@ -311,7 +310,7 @@ CALL_KEYS = (
     Key("omitDefaults", "true or false", is_flag),
     Key("showThinking", "true or false", is_flag),
 )
-"""Keys that may be different for one call."""
+"""Keys that may differ for one call."""
 
 ENTRY_KEYS = (
     Key("isReasoningModel", "true or false", is_flag),
@@ -321,19 +320,19 @@ ENTRY_KEYS = (
 
 
 def check_body(service: Service, values: Mapping[str, Any]) -> list[Problem]:
-    """What of the values, each of them right by itself, cannot be sent."""
+    """Return problems of values that are valid on their own but cannot be sent."""
     problems = [
-        Problem(config_path(name), f"{service.family} does not take it", "leave it out")
+        Problem(config_path(name), f"not supported by {service.family}", "leave it out")
         for name, value in values.items()
         if name in service.rejects and value is not None
     ]
     passthrough = values.get("passthrough") or {}
     if passthrough.get("stream"):
-        fault = "whether a reply is streamed follows from what is measured"
-        hint = 'leave it out; metrics: ["ttft"] streams, and times the first token'
+        fault = "streaming is decided by metrics"
+        hint = 'leave it out; metrics: ["ttft"] streams, and measures the time to the first token'
         problems.append(Problem(".config.passthrough.stream", fault, hint))
     if "messages" in passthrough:
-        fault = "the messages are those of the prompt"
+        fault = "messages come from the prompt"
         problems.append(Problem(".config.passthrough.messages", fault, "leave it out"))
     return problems
 
@@ -341,13 +340,13 @@ def check_body(service: Service, values: Mapping[str, Any]) -> list[Problem]:
 def body_parameters(
     service: Service, model: str, values: Mapping[str, Any], variables: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """What the body holds besides model and messages, and what is passed through.
+    """Return the parameters of the body besides model, messages and passthrough.
 
     Args:
-        service: How the service is reached.
-        model: The model's name, as the service knows it.
-        values: What the entry says, by key in snake_case; None takes a default away.
-        variables: The defaults that the environment sets.
+        service: The description of the service.
+        model: The model's name at the service.
+        values: The entry's config, by snake_case key; None removes a default.
+        variables: The defaults from the environment.
     """
     reasons = values.get("is_reasoning_model")
     if reasons is None:
@@ -367,11 +366,11 @@ def body_parameters(
 
 
 def drop_sampling(body: Mapping[str, Any], effort: Any) -> dict[str, Any]:
-    """A body without what a model that thinks before it answers does not take.
+    """Return a body without the parameters that a reasoning model refuses.
 
     Args:
-        body: Of a request.
-        effort: How long the model is to think; told not to, it takes everything.
+        body: The body of a request.
+        effort: The reasoning effort; with "none" the model accepts everything.
 
     Example:
         >>> drop_sampling({"temperature": 0, "seed": 1}, "low")
@@ -382,7 +381,7 @@ def drop_sampling(body: Mapping[str, Any], effort: Any) -> dict[str, Any]:
 
 
 def _for_reasoning(body: Mapping[str, Any]) -> dict[str, Any]:
-    """What a reasoning model takes of a body, its limit under the name that it knows."""
+    """Return the parameters that a reasoning model accepts, with the token limit under its own name."""
     taken = drop_sampling(body, body.get("reasoning_effort"))
     limit = taken.pop("max_tokens", None)
     if limit is not None and taken.get("max_completion_tokens") is None:

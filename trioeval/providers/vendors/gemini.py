@@ -1,4 +1,4 @@
-# Apart from `providers.vendor_hosts`: one module a vendor, loaded when a suite names it.
+# Apart from `providers.vendor_hosts`: one module for each vendor, imported when a suite names it.
 """Gemini generateContent and embedContent: a request to a body, a reply to an output."""
 
 import re
@@ -37,12 +37,12 @@ from trioeval.providers.vendors import gemini_request as gemini_body
 from trioeval.providers.vendors.gemini_request import read_contents
 from trioeval.usage import Usage
 
-# What the fields of a reply mean: output, why it ended, filters, tokens. The service leaves out what is
-# empty or 0, so that hardly any field must be there.
+# The fields of a reply: output, finish reason, filters, tokens. The service omits empty values and zeros, so
+# hardly any field is required.
 
 
 FINISH_REASONS: Mapping[str, str] = {"STOP": "stop", "MAX_TOKENS": "length"}
-"""By the service's own word; others stay what they are, in lower case."""
+"""Finish reasons by the service's own; others stay unchanged, in lower case."""
 
 FILTERS = frozenset(
     {
@@ -57,14 +57,14 @@ FILTERS = frozenset(
         "MODEL_ARMOR",
     }
 )
-"""Reasons to finish that are those of a filter."""
+"""Finish reasons of a filter."""
 
 IN_EVERY_REPLY = frozenset({"candidates", "promptFeedback", "usageMetadata", "modelVersion"})
-"""Fields one of which every reply has."""
+"""Fields of replies; every reply has at least one of them."""
 
 
 def read_blocked(data: Mapping[str, Any]) -> Reply | None:
-    """The answer where the prompt was not let through to the model; None if it was."""
+    """Return the reply for a blocked prompt; None if it was not blocked."""
     feedback = data.get("promptFeedback")
     blocked = text(feedback, "blockReason")
     if blocked is None:
@@ -79,12 +79,12 @@ def read_blocked(data: Mapping[str, Any]) -> Reply | None:
 
 
 def read_candidate(candidate: Mapping[str, Any], *, as_json: bool, show_thinking: bool) -> Reply:
-    """The answer that a candidate is.
+    """Return the reply in a candidate.
 
     Args:
         candidate: The first one of a reply.
-        as_json: Whether a text that is JSON is taken as its value.
-        show_thinking: Whether its thoughts stand before the text.
+        as_json: Whether a text that is JSON is replaced by its value.
+        show_thinking: Whether its thoughts precede the text.
     """
     reason = text(candidate, "finishReason")
     parts = objects(candidate, "content", "parts")
@@ -107,7 +107,7 @@ def read_candidate(candidate: Mapping[str, Any], *, as_json: bool, show_thinking
 
 
 def read_usage(data: Any) -> Usage:
-    """Tokens; what tools put into the prompt, and thoughts, are reported apart and added here."""
+    """Return the token counts; those of tools and thoughts are reported separately and added here."""
     usage = field(data, "usageMetadata")
     thoughts = count(usage, "thoughtsTokenCount")
     return Usage(
@@ -138,16 +138,15 @@ def _log_probs(candidate: Mapping[str, Any]) -> tuple[float, ...] | None:
 
 
 def _sum(*counts: int | None) -> int | None:
-    """The sum of what was reported; None if nothing was."""
+    """Return the sum of the reported counts; None if there are none."""
     known = [one for one in counts if one is not None]
     return sum(known) if known else None
 
 
-# Gemini generateContent: a stream of replies that each hold a part, and the reply that they make.
+# Gemini generateContent: joining of a stream of partial replies to one reply.
 #
-# Texts that follow each other become one, as they are without a stream; of what is not text the last word
-# stands. There is no mark at the end: a stream is whole when every candidate says why it finished, or when
-# the prompt was blocked.
+# Consecutive texts become one, as without streaming; for everything else the last value applies. The stream
+# has no end mark: it is complete when every candidate has a finish reason, or when the prompt was blocked.
 
 
 _IN_TEXTS = frozenset({"text", "thought", "thoughtSignature"})
@@ -155,7 +154,7 @@ _IN_LISTS = ("chosenCandidates", "topCandidates")
 
 
 def read_reply(events: Iterable[ServerEvent]) -> dict[str, Any] | None:
-    """The reply that a stream makes, or its error; None if it breaks off."""
+    """Return the reply in a stream, or its error; None if the stream ends too early."""
     whole: dict[str, Any] = {}
     candidates: dict[int, dict[str, Any]] = {}
     texts = Texts()
@@ -177,7 +176,7 @@ def read_reply(events: Iterable[ServerEvent]) -> dict[str, Any] | None:
 
 
 def _add(whole: dict[str, Any], part: dict[str, Any], texts: Texts) -> None:
-    """Put to a candidate what came of it now."""
+    """Add a part to a candidate."""
     old, results = whole.get("content"), whole.get("logprobsResult")
     whole |= part
     if isinstance(content := part.get("content"), dict):
@@ -197,7 +196,7 @@ def _add(whole: dict[str, Any], part: dict[str, Any], texts: Texts) -> None:
 
 
 def _extended(old: Any, more: list[Any]) -> list[Any]:
-    """A list with more behind it; what is none is an empty one."""
+    """Return a list with more items; a value that is not a list counts as empty."""
     if not isinstance(old, list):
         return more
     old += more
@@ -205,7 +204,7 @@ def _extended(old: Any, more: list[Any]) -> list[Any]:
 
 
 def _continues(before: dict[str, Any], part: dict[str, Any]) -> bool:
-    """Whether two parts are one text."""
+    """Return whether two parts belong to one text."""
     are_texts = all(
         isinstance(one.get("text"), str) and one.keys() <= _IN_TEXTS for one in (before, part)
     )
@@ -229,10 +228,10 @@ _MODEL = re.compile(r"[A-Za-z0-9._-]+")
 
 
 class GoogleAdapter(Adapter):
-    """What the Gemini API has in common: where it is, and how it counts."""
+    """The common parts of the Gemini API: URLs and token counts."""
 
     method = ""
-    """What a model is asked to do, as the URL says it."""
+    """The method in the URL."""
 
     @classmethod
     def locate(
@@ -242,11 +241,11 @@ class GoogleAdapter(Adapter):
         values: Mapping[str, Any],
         environ: Mapping[str, str],
     ) -> tuple[Endpoint | None, list[Problem]]:
-        """The endpoint; its `apiVersion` is a part of the path."""
+        """Return the endpoint; its `apiVersion` is part of the path."""
         version = values.get("api_version") or VERSION
         rest = {name: value for name, value in values.items() if name != "api_version"}
         if not version.isalnum():
-            fault = f"must be letters and digits, as {VERSION}, got {show(version)}"
+            fault = f"must be letters and digits, such as {VERSION}, got {show(version)}"
             return None, [Problem(".config.apiVersion", fault)]
         return read_endpoint(attrs.evolve(service, path=f"/{version}"), model, rest, environ)
 
@@ -257,7 +256,7 @@ class GoogleAdapter(Adapter):
 
 
 class GenerateAdapter(GoogleAdapter):
-    """Answers of a model."""
+    """The generateContent API."""
 
     call_keys = gemini_body.CALL_KEYS
     entry_keys = (METRICS,)
@@ -276,21 +275,21 @@ class GenerateAdapter(GoogleAdapter):
 
     @property
     def method(self) -> str:  # type: ignore[override] # never assigned
-        """Generate as a whole or as a stream."""
+        """The method that returns the reply complete or as a stream."""
         return "streamGenerateContent?alt=sse" if self.streams else "generateContent"
 
     def fixed_body(self) -> Mapping[str, Any]:
-        """The body without contents and instruction."""
+        """Return the body without contents and instruction."""
         return gemini_body.fixed_body(gemini_body.merge(self.layers))
 
     def prompt_fields(self, prompt: str) -> Mapping[str, Any]:
-        """The contents, and the instruction if there is one."""
+        """Return the contents, and the instruction if there is one."""
         said = read_contents(prompt, self.given.get("system_instruction"))
         above = {} if said.instruction is None else {"systemInstruction": said.instruction}
         return {**above, "contents": said.contents}
 
     def read(self, data: Mapping[str, Any], reply: HttpReply) -> Reply:
-        """The first candidate, or why the prompt was blocked."""
+        """Return the reply in the first candidate, or for a blocked prompt."""
         usage = read_usage(data)
         candidates = objects(data, "candidates")
         if candidates:
@@ -304,16 +303,16 @@ class GenerateAdapter(GoogleAdapter):
         if blocked is not None:
             return attrs.evolve(blocked, usage=usage)
         if data.get("candidates") or not data.keys() & IN_EVERY_REPLY:
-            what = "the reply is not one of generateContent"
+            what = "the reply is not a generateContent reply"
             raise self.failure("malformed_reply", what, reply)
-        raise self.failure("empty_reply", "the reply holds no candidate", reply)
+        raise self.failure("empty_reply", "the reply has no candidate", reply)
 
     def is_empty(self, data: Mapping[str, Any]) -> bool:
-        """Whether the candidate has no part; an empty text is one."""
+        """Return whether the candidate has no part; an empty text is a part."""
         return not objects(objects(data, "candidates")[0], "content", "parts")
 
-    def speaks(self, event: ServerEvent, /) -> bool:
-        """Whether an event holds a part of the answer, or of its reasoning."""
+    def has_output(self, event: ServerEvent, /) -> bool:
+        """Return whether an event has a part of the reply, or of its reasoning."""
         return any(
             part.keys() - _IN_TEXTS or text(part, "text")
             for candidate in objects(load_event(event), "candidates")
@@ -326,7 +325,7 @@ class GenerateAdapter(GoogleAdapter):
 
 
 class EmbedAdapter(GoogleAdapter):
-    """Vectors of texts."""
+    """The embedContent API."""
 
     call_keys = (
         Key("taskType", "text", is_text),
@@ -338,26 +337,26 @@ class EmbedAdapter(GoogleAdapter):
     show_thinking = False
 
     def fixed_body(self) -> Mapping[str, Any]:
-        """The parameters under their own names."""
+        """Return the parameters under their own names."""
         names = {to_snake(key.name): key.name for key in self.call_keys[:-1]}
         fixed = {name: self.given.get(key) for key, name in names.items()}
         known = {name: value for name, value in fixed.items() if value is not None}
         return known | (self.given.get("passthrough") or {})
 
     def prompt_fields(self, prompt: str) -> Mapping[str, Any]:
-        """The text as content."""
+        """Return the text as content."""
         return {"content": {"parts": [{"text": prompt}]}}
 
     def read(self, data: Mapping[str, Any], reply: HttpReply) -> Reply:
-        """The vector, as a list of numbers."""
+        """Return the vector as a list of numbers."""
         values = field(data, "embedding", "values")
         vector = [read_number(value) for value in values] if isinstance(values, list) else []
         if not vector or None in vector:
-            raise self.failure("malformed_reply", "the reply holds no vector", reply)
+            raise self.failure("malformed_reply", "the reply has no vector", reply)
         return Reply(output=vector, usage=read_usage(data))
 
     def cost(self, usage: Usage, data: Mapping[str, Any]) -> float | None:
-        """That of the text alone."""
+        """Return the cost of the text alone."""
         return super().cost(attrs.evolve(usage, completion=0), data)
 
 
@@ -366,11 +365,11 @@ def read(
 ) -> Settings | list[Problem]:
     """Read an entry `google:<model>` or `google:embedding:<model>`; see `Reader`."""
     if prefix == "vertex":
-        hint = f"write google:{rest}, with a key of the Gemini API"
+        hint = f"use google:{rest} with a key of the Gemini API"
         return [Problem(".id", "Vertex AI is not supported", hint)]
     kind, _, model = rest.rpartition(":")
     if kind not in ("", "embedding", "embeddings") or not _MODEL.fullmatch(model):
         hint = f"write {prefix}:<model> or {prefix}:embedding:<model>"
-        return [Problem(".id", f'"{prefix}:{rest}" is no model of Gemini', hint)]
+        return [Problem(".id", f'"{prefix}:{rest}" is not a valid Gemini id', hint)]
     adapter = EmbedAdapter if kind else GenerateAdapter
     return adapter.read_entry(GOOGLE, model, config, around.environ)

@@ -1,9 +1,9 @@
 # Apart from `providers.vendors.gemini`: together they exceed 600 lines.
-"""Gemini generateContent: from the config of an entry to the fixed part of a body.
+"""Gemini generateContent: the fixed part of a body, from the config of an entry.
 
-Pure. What the service calls `generationConfig` may be given as that object or as single keys; each layer
-(config, options of a call) is brought into the form of the object by itself, before one is merged over
-the other. Nothing has a default: the service's own depend on the model.
+Pure. `generationConfig` may be given as an object or as single keys; each layer (config, options of a call)
+is converted to the form of the object on its own, before it is merged over the previous one. Nothing has a
+default: the service's own defaults depend on the model.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,12 +26,17 @@ from trioeval.providers.config import (
     to_snake,
 )
 from trioeval.providers.messages import read_data_uri, read_image_url, to_messages
-from trioeval.providers.vendors.chat import Function, is_schema_format, read_function, read_schema
+from trioeval.providers.vendors.chat import (
+    ToolFunction,
+    is_schema_format,
+    read_function,
+    read_schema,
+)
 
-# From the text of a prompt to what Gemini calls contents: roles, parts, and an instruction beside them.
+# From the text of a prompt to Gemini's contents: roles, parts, and a separate instruction.
 #
-# Messages in the form of chat completions, their images and `data:` URIs are brought into Gemini's form; a
-# message that has `parts` is in that form already.
+# Messages in the form of chat completions, their images and `data:` URIs are converted to Gemini's form; a
+# message with `parts` already has that form.
 
 
 _ABOVE = frozenset({"system", "developer"})
@@ -43,20 +48,20 @@ class Contents:
     """A prompt in the form of generateContent."""
 
     contents: list[Any]
-    """At least one."""
+    """At least one content."""
     instruction: dict[str, Any] | None = None
 
 
 def read_contents(prompt: str, instruction: str | dict[str, Any] | None = None) -> Contents:
-    """What a rendered prompt says, and to whom.
+    """Return the contents and the instruction of a rendered prompt.
 
     Args:
         prompt: Text, or messages as JSON or YAML.
-        instruction: What the config says to the system; it goes first.
+        instruction: The system text in the config; it comes first.
 
     Raises:
-        ProviderError: `bad_request`, if the text was meant to be messages and is not, or if there is
-            nothing but a system message, or something that Gemini does not take.
+        ProviderError: `bad_request`, if the text was meant to be messages and is invalid, or if it has
+            only system messages, or something that Gemini does not support.
 
     Example:
         >>> read_contents("Hi", "Be brief.").instruction
@@ -69,7 +74,7 @@ def read_contents(prompt: str, instruction: str | dict[str, Any] | None = None) 
         if one["role"] not in _ABOVE
     ]
     if not contents:
-        _refuse("it holds nothing but a system message")
+        _refuse("it has only system messages")
     above = _instruction(instruction)
     above += [part for one in said if one["role"] in _ABOVE for part in _parts(one)]
     return Contents(contents, {"parts": above} if above else None)
@@ -93,7 +98,7 @@ def _parts(message: dict[str, Any]) -> list[Any]:
 
 
 def _texts(text: str) -> list[Any]:
-    """The text; each of its lines that is a `data:` URI is a part of its own."""
+    """Return the parts of a text: each line that is a `data:` URI is a separate part."""
     if ";base64," not in text:
         return [{"text": text}]
     parts: list[Any] = []
@@ -106,11 +111,11 @@ def _texts(text: str) -> list[Any]:
 
 
 def _block(block: Any) -> Sequence[Any]:
-    """The parts that a block of a message's content is."""
+    """Return the parts for a block of a message's content."""
     if isinstance(block, str):
         return _texts(block)
     if not isinstance(block, dict):
-        _refuse("a content holds something that is neither text nor an object")
+        _refuse("a content has a block that is neither text nor an object")
     if block.get("type") == "text" and isinstance(block.get("text"), str):
         return _texts(block["text"])
     url = read_image_url(block)
@@ -122,12 +127,12 @@ def _block(block: Any) -> Sequence[Any]:
     else:
         return [_own(block)]
     if found is None:
-        _refuse("an image is not a data: URI; of others Gemini takes fileData alone")
+        _refuse("an image must be a data: URI; Gemini accepts others only as fileData")
     return [found]
 
 
 def _own(part: Any) -> Any:
-    """A part in Gemini's own form; a `data:` URI that it holds is split."""
+    """Return a part in Gemini's own form, with a `data:` URI in it split."""
     inline = (part.get("inlineData") or part.get("inline_data")) if isinstance(part, dict) else None
     return (_inline(inline.get("data")) if isinstance(inline, dict) else None) or part
 
@@ -140,7 +145,7 @@ def _inline(text: Any) -> dict[str, Any] | None:
 
 
 def _inline_source(source: dict[str, Any]) -> dict[str, Any] | None:
-    """An image as Anthropic has it."""
+    """Return the part for an image in Anthropic's form."""
     media_type, data = source.get("media_type"), source.get("data")
     if not isinstance(media_type, str) or not isinstance(data, str):
         return None
@@ -148,16 +153,16 @@ def _inline_source(source: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _refuse(reason: str) -> NoReturn:
-    raise ProviderError("bad_request", f"the prompt cannot be sent: {reason}")
+    raise ProviderError("bad_request", f"invalid prompt: {reason}")
 
 
 MODES: Mapping[str, str] = {"auto": "AUTO", "any": "ANY", "required": "ANY", "none": "NONE"}
-"""Modes of calling functions, by the words for them."""
+"""Modes of function calling, by their names in configs."""
 
 JSON = "application/json"
 
 MOST_LOG_PROBS = 20
-"""How many alternatives a token may be asked for."""
+"""Maximum number of alternatives for a token."""
 
 
 def _is_alternatives(value: Any) -> bool:
@@ -221,19 +226,22 @@ CALL_KEYS = (
 """Keys that may differ from call to call."""
 
 _SCHEMAS = ("responseSchema", "responseJsonSchema")
-"""The same in two dialects; the service takes one of them."""
+"""The schema in two dialects; the service accepts only one of them."""
 
 _WIRE_NAMES = {to_snake(key.name): key.name for key in GENERATION}
 
 _NOT_PASSED: Mapping[str, tuple[str, str]] = {
-    "contents": ("the contents are those of the prompt", "leave it out"),
-    "systemInstruction": ("has a key of its own", "write it as systemInstruction, beside this"),
+    "contents": ("contents come from the prompt", "leave it out"),
+    "systemInstruction": (
+        "there is a separate key for it",
+        "write it as systemInstruction, beside this key",
+    ),
 }
-"""What cannot be passed through, with what to do about it."""
+"""Members that cannot be passed through, with fault and hint."""
 
 
 def find_conflicts(values: Mapping[str, Any]) -> list[Problem]:
-    """What is wrong with values of one layer that are each right by themselves."""
+    """Return problems of values in one layer that are valid on their own."""
     inside = _by_wire_name(values.get("generation_config") or {})
     problems = [
         Problem(f".config.{name}", "is in generationConfig already", "keep one of them")
@@ -241,7 +249,7 @@ def find_conflicts(values: Mapping[str, Any]) -> list[Problem]:
         if values.get(snake) is not None and name in inside
     ]
     if values.get("tool_config") and values.get("tool_choice"):
-        fault = "toolConfig says it already"
+        fault = "toolConfig sets it already"
         problems.append(Problem(".config.tool_choice", fault, "keep one of them"))
     problems += [
         Problem(f".config.passthrough.{name}", *told)
@@ -252,7 +260,7 @@ def find_conflicts(values: Mapping[str, Any]) -> list[Problem]:
 
 
 def gather(values: Mapping[str, Any]) -> dict[str, Any]:
-    """One layer, with all that belongs into `generationConfig` or `toolConfig` there.
+    """Return one layer with the keys for `generationConfig` and `toolConfig` inside them.
 
     Example:
         >>> gather(
@@ -275,7 +283,7 @@ def gather(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def merge(layers: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """The layers as `gather` gives them, each over the one before; its None takes away what that says."""
+    """Merge layers in the form of `gather`, each over the previous one; a None removes a value."""
     given = gather({})
     for values in layers:
         layer = gather(values)
@@ -289,10 +297,10 @@ def merge(layers: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def fixed_body(given: Mapping[str, Any]) -> dict[str, Any]:
-    """All of the body that does not come from the prompt.
+    """Return the part of the body that does not come from the prompt.
 
     Args:
-        given: From `merge`; None takes away what an earlier layer said.
+        given: From `merge`; None removes an earlier value.
 
     Example:
         >>> fixed_body(gather({"response_schema": {"type": "OBJECT"}}))
@@ -314,7 +322,7 @@ def fixed_body(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def wants_json(body: Mapping[str, Any]) -> bool:
-    """Whether a body asks for output by a schema."""
+    """Return whether a body requests output in a JSON schema."""
     generation = body.get("generationConfig")
     return isinstance(generation, Mapping) and _has_schema(generation)
 
@@ -328,7 +336,7 @@ def _by_wire_name(generation: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _tools(tools: Any) -> list[Any]:
-    """The tools; functions in the form of chat completions are declared together."""
+    """Return the tools; functions in the form of chat completions are declared together."""
     functions = [read_function(tool) for tool in tools]
     own = [tool for tool, function in zip(tools, functions, strict=True) if function is None]
     declared = [
@@ -339,7 +347,7 @@ def _tools(tools: Any) -> list[Any]:
     return [*own, {"functionDeclarations": declared}] if declared else own
 
 
-def _declaration(function: Function) -> dict[str, Any]:
+def _declaration(function: ToolFunction) -> dict[str, Any]:
     return {
         "name": function.name,
         "description": function.description,

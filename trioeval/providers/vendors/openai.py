@@ -1,4 +1,4 @@
-"""Which endpoint of an OpenAI-compatible service an id means.
+"""Entries of OpenAI-compatible services: the endpoint that an id means.
 
 `openai:<model>`, `openai:chat:<model>`, `openai:embedding:<model>`, …: the kind may be left out.
 """
@@ -27,30 +27,30 @@ READERS: Mapping[str, KindReader] = {
     "embeddings": EmbeddingAdapter.read_entry,
     "moderation": ModerationAdapter.read_entry,
 }
-"""Who reads the entries of a kind."""
+"""The function that reads the entries of each kind."""
 
 ALIKE = 0.8
-"""From this likeness on a kind is a misspelt one, and no part of a model's name."""
+"""Likeness from which a text is a misspelt kind, and not part of a model's name."""
 
 
 def read(
     prefix: str, rest: str, config: Mapping[str, Any], around: Surroundings
 ) -> Settings | list[Problem]:
-    """Read an entry of any service with this kind of endpoints; see `Reader`."""
+    """Read an entry of any service with these kinds of endpoints; see `Reader`."""
     service = SERVICES.get(prefix)
     if service is None:
         name, _, rest = rest.partition(":")
         service, prefix = named_service(name), f"{ANY_SERVICE}:{name}"
         if service is None:
             hint = f"write {ANY_SERVICE}:<service>:<model>"
-            return [Problem(".id", f'"{prefix}" names no service', hint)]
+            return [Problem(".id", f'"{prefix}" has no valid service name', hint)]
     kind, model, problems = _split(service, prefix, rest)
     versioned = any(to_snake(key) == "api_version" for key in config)
     if kind is None:
         chosen = service.openai_models and needs_responses(model) and not versioned
         kind = "responses" if chosen else "chat"
     elif kind == "responses" and versioned and service.version_path is not None:
-        fault = f"the responses of {service.family} are asked for without a version"
+        fault = f"responses of {service.family} have no API version"
         problems.append(Problem(".config.apiVersion", fault, "leave it out"))
     found = READERS[kind](service, model, config, around.environ)
     if problems:
@@ -59,18 +59,18 @@ def read(
 
 
 def _split(service: Service, prefix: str, rest: str) -> tuple[str | None, str, list[Problem]]:
-    """Kind and model, and what is wrong with them; the kind is None where it is left out."""
+    """Return kind and model with their problems; the kind is None if it is omitted."""
     kind: str | None
     kind, colon, model = rest.partition(":")
     problems = []
     if kind not in READERS:
-        # Names of others' models may hold colons (`llama3:8b`), and be like a kind.
+        # Model names of other services may contain colons (`llama3:8b`), and resemble a kind.
         likely = READERS if service.openai_models and colon else ()
         for close in difflib.get_close_matches(kind, likely, n=1, cutoff=ALIKE):
             hint = f'did you mean "{prefix}:{close}:{model}"?'
             problems.append(Problem(".id", f'"{kind}" is not a kind of request', hint))
         kind, model = None, rest
     if not model.strip():
-        fault = f'"{prefix}:{rest}" names no model'
+        fault = f'"{prefix}:{rest}" has no model name'
         problems.append(Problem(".id", fault, f"write {prefix}:<model>"))
     return kind, model, problems

@@ -1,4 +1,4 @@
-# Apart from `providers.vendors.openai`: one module an API of the vendor.
+# Apart from `providers.vendors.openai`: one module for each API of the vendor.
 """OpenAI chat completions: a request to a body, a reply to an output."""
 
 import json
@@ -33,16 +33,16 @@ from trioeval.providers.vendors.chat import (
 )
 from trioeval.usage import Usage
 
-# A streamed chat completion, put together to the one that it would have been without streaming.
+# Joining of a streamed chat completion to the form that it has without streaming.
 #
-# Pure. A stream is chunks, each with a `delta` of some choice's message: texts are added to texts, tool calls
-# to those of the same index, and of everything else the last word stands. The stream is whole when it says
-# `[DONE]`; one that ends before was cut off, perhaps within a chunk.
+# Pure. A stream is chunks, each with a `delta` for the message of a choice: texts are appended, tool calls
+# are joined by index, and for everything else the last value applies. The stream is complete at `[DONE]`; one
+# that ends before was cut off, perhaps within a chunk.
 
 
 END = "[DONE]"
 
-SPOKEN = (
+OUTPUT_FIELDS = (
     "content",
     "refusal",
     "reasoning",
@@ -51,21 +51,21 @@ SPOKEN = (
     "function_call",
     "audio",
 )
-"""Fields of a delta that are a part of the answer, or of its reasoning."""
+"""Fields of a delta that are part of the reply or of its reasoning."""
 
 JOINED = frozenset(
     {"content", "refusal", "reasoning", "reasoning_content", "arguments", "transcript", "data"}
 )
-"""Texts that come in parts; other texts come whole."""
+"""Texts that arrive in parts; other texts arrive complete."""
 
 DEPTH = 4
-"""How deep objects are joined: choice, message, tool call, function. Deeper ones come whole."""
+"""Depth to which objects are joined: choice, message, tool call, function. Deeper ones arrive complete."""
 
 
 def join_chunks(events: Iterable[ServerEvent]) -> dict[str, Any] | None:
-    """The completion that the chunks of a stream make; None if they end too early.
+    """Return the completion in the chunks of a stream; None if they end too early.
 
-    A chunk that tells of an error stands for the whole, and one that is no object leaves nothing of it.
+    A chunk with an error replaces the whole, and a chunk that is not an object makes the result empty.
     """
     completion: dict[str, Any] = {}
     choices, is_whole = _Choices(), True
@@ -87,23 +87,23 @@ def join_chunks(events: Iterable[ServerEvent]) -> dict[str, Any] | None:
 
 @attrs.define
 class _Choices:
-    """The choices of a completion in the making."""
+    """The choices of a completion that is still arriving."""
 
     _by_index: dict[int, dict[str, Any]] = attrs.field(factory=dict)
     _texts: Texts = attrs.field(factory=Texts)
 
     def add(self, part: dict[str, Any]) -> None:
-        """What a chunk says of a choice."""
+        """Add a chunk's part of a choice."""
         index: Any = part.get("index")
         index = index if is_integer(index) else 0
         choice = self._by_index.setdefault(index, {"index": index, "message": {}})
-        # Some services repeat the message so far in every chunk; the deltas say the same.
+        # Some services repeat the message so far in every chunk; the deltas contain the same.
         delta = {"message": part.get("delta") or {}}
         told = {name: part[name] for name in part if name not in ("index", "delta")}
         self._join(choice, told | delta)
 
     def finish(self) -> list[dict[str, Any]]:
-        """The choices in their order, as they are now."""
+        """Return the choices in their order, as they are now."""
         self._texts.join()
         for choice in self._by_index.values():
             for call in objects(choice["message"], "tool_calls"):
@@ -131,7 +131,7 @@ class _Choices:
                     whole[name] = value
 
     def _join_calls(self, calls: list[Any], parts: list[Any], depth: int) -> list[Any]:
-        """The tool calls with what is added to them, by index; one without an index is whole, and new."""
+        """Return the tool calls joined with more parts by index; a part without an index is a new call."""
         for part in parts:
             index = field(part, "index")
             same = [one for one in calls if is_integer(index) and field(one, "index") == index]
@@ -157,13 +157,13 @@ class ChatAdapter(Adapter):
 
     @cached_property
     def parameters(self) -> Mapping[str, Any]:
-        """What the body holds besides model and messages, and what is passed through."""
+        """The parameters of the body besides model, messages and passthrough."""
         return body_parameters(
             self.endpoint.service, self.endpoint.model, self.given, self.defaults
         )
 
     def fixed_body(self) -> Mapping[str, Any]:
-        """The body without its messages."""
+        """Return the body without its messages."""
         body: dict[str, Any] = {"model": self.endpoint.model, **self.parameters}
         if self.streams:
             body["stream"] = True
@@ -172,20 +172,20 @@ class ChatAdapter(Adapter):
         return {**body, **(self.given.get("passthrough") or {})}
 
     def prompt_fields(self, prompt: str) -> Mapping[str, Any]:
-        """The messages."""
+        """Return the messages."""
         return {"messages": to_messages(prompt)}
 
     def find_failure(self, reply: HttpReply, data: Mapping[str, Any]) -> HttpReply | None:
-        """That of the whole, or that of a choice, which a router reports when the service behind it fails."""
+        """Return the failure of the whole, or of a choice, as a router reports a failed service behind it."""
         error = field(_first_choice(data), "error")
         if data.get("error") or not isinstance(error, dict):
             return super().find_failure(reply, data)
         return attrs.evolve(reply, body=json.dumps({"error": error}).encode())
 
     def read(self, data: Mapping[str, Any], reply: HttpReply) -> Reply:
-        """The first choice."""
+        """Return the first choice."""
         if data.get("choices") == []:
-            raise self.failure("empty_reply", "the reply holds no choice", reply)
+            raise self.failure("empty_reply", "the reply has no choice", reply)
         choice = _first_choice(data)
         message = field(choice, "message")
         if not isinstance(message, dict):
@@ -208,21 +208,21 @@ class ChatAdapter(Adapter):
         )
 
     def is_empty(self, data: Mapping[str, Any]) -> bool:
-        """Whether the message says nothing."""
+        """Return whether the message is empty."""
         return is_empty(_first_choice(data)["message"])
 
     def cost(self, usage: Usage, data: Mapping[str, Any]) -> float | None:
-        """US dollars: what the tokens cost by their price, else what the service says."""
+        """Return the cost in US dollars: by the price of the tokens, else as the service reports it."""
         named = self.endpoint.service.cost_field
         if self.endpoint.price is not None or not named:
             return super().cost(usage, data)
         told = read_number(field(data, *named))
         return told if told is None or told >= 0 else None
 
-    def speaks(self, event: ServerEvent, /) -> bool:
-        """Whether a chunk holds a part of the answer, or of its reasoning."""
+    def has_output(self, event: ServerEvent, /) -> bool:
+        """Return whether a chunk has a part of the reply, or of its reasoning."""
         deltas = (one.get("delta") for one in objects(load_event(event), "choices"))
-        return any(field(delta, name) for delta in deltas for name in SPOKEN)
+        return any(field(delta, name) for delta in deltas for name in OUTPUT_FIELDS)
 
     def join(self, events: Iterable[ServerEvent]) -> dict[str, Any] | None:
         """See `join_chunks`."""

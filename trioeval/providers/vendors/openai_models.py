@@ -1,7 +1,7 @@
-"""What the name of a model tells: whether it thinks before it answers, and where it answers.
+"""Features that follow from a model's name: reasoning, the Responses API, JSON schemas.
 
-Services do not say so, and asking the wrong way is an error, so the families are data here. An entry that
-knows better says it: `isReasoningModel` in its config, `chat:` or `responses:` in its id.
+Services do not report these, and a wrong request is an error, so the model families are data here. An entry
+can override them: `isReasoningModel` in its config, `chat:` or `responses:` in its id.
 """
 
 import re
@@ -11,7 +11,7 @@ REASONING_MODELS = (
     r"gpt-[5-9](?!\d|(\.\d+)?-chat)",
     r"codex-mini|computer-use",
 )
-"""Beginnings of names of models that take neither a temperature nor `max_tokens`."""
+"""Beginnings of names of models that accept neither a temperature nor `max_tokens`."""
 
 RESPONSES_MODELS = (
     r"gpt-5\.([6-9]|\d\d)",
@@ -19,7 +19,7 @@ RESPONSES_MODELS = (
     r"(o\d+|gpt-5)[\w.]*(-\w+)*-(pro|deep-research|codex)(-|$)",
     r"codex-|computer-use",
 )
-"""Beginnings of names of models that are asked at `/responses`."""
+"""Beginnings of names of models that are called at `/responses`."""
 
 SCHEMA_MODELS = (
     r"gpt-4o(-mini)?(-2024-(0[89]|1\d)|-2025|-20[3-9]\d|$|-search)",
@@ -27,7 +27,7 @@ SCHEMA_MODELS = (
     r"gpt-[5-9](?!\d)",
     r"o[1-9](-(?!mini-2024|preview)|$)",
 )
-"""Beginnings of names of models whose replies can be asked for by a JSON schema."""
+"""Beginnings of names of models that support replies in a JSON schema."""
 
 _REASONING = re.compile("|".join(REASONING_MODELS))
 _RESPONSES = re.compile("|".join(RESPONSES_MODELS))
@@ -35,7 +35,7 @@ _SCHEMAS = re.compile("|".join(SCHEMA_MODELS))
 
 
 def is_reasoning(model: str) -> bool:
-    """Whether a model thinks before it answers.
+    """Return whether a model reasons before it replies.
 
     Example:
         >>> is_reasoning("openai/o3-mini"), is_reasoning("gpt-4.1")
@@ -45,7 +45,7 @@ def is_reasoning(model: str) -> bool:
 
 
 def needs_responses(model: str) -> bool:
-    """Whether a model of OpenAI's is asked at `/responses`.
+    """Return whether an OpenAI model is called at `/responses`.
 
     Example:
         >>> needs_responses("gpt-5.6"), needs_responses("gpt-5.1")
@@ -55,7 +55,7 @@ def needs_responses(model: str) -> bool:
 
 
 def takes_schemas(model: str) -> bool:
-    """Whether a model's reply can be asked for by a JSON schema.
+    """Return whether a model supports replies in a JSON schema.
 
     Example:
         >>> takes_schemas("gpt-4.1-mini"), takes_schemas("gpt-4-turbo"), takes_schemas("o1-preview")
@@ -65,5 +65,5 @@ def takes_schemas(model: str) -> bool:
 
 
 def _name(model: str) -> str:
-    """The name without vendor and tuning prefixes."""
+    """Return the name without vendor and fine-tuning prefixes."""
     return model.removeprefix("ft:").rsplit("/", 1)[-1]

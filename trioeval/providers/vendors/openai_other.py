@@ -1,5 +1,5 @@
-# Apart from `providers.vendors.openai`: one module an API of the vendor.
-"""OpenAI embeddings and moderation: a text to a vector, and to what it is flagged for."""
+# Apart from `providers.vendors.openai`: one module for each API of the vendor.
+"""OpenAI embeddings and moderation: requests to bodies, replies to vectors and flags."""
 
 import math
 import struct
@@ -16,18 +16,18 @@ from trioeval.providers.http.wire import HttpReply
 from trioeval.usage import Usage
 
 FLOAT_BYTES = 4
-"""Length of a number in a vector that comes as base64."""
+"""Size of a number in a base64 vector."""
 
 PASSTHROUGH = Key(
     "passthrough",
     "an object without input",
     lambda value: is_json_object(value) and "input" not in value,
 )
-"""What the body holds besides; the input is the prompt."""
+"""Additional fields of the body; the input is the prompt."""
 
 
 class EmbeddingAdapter(Adapter):
-    """Vectors of texts. A request asks for one; requests that wait together are not combined."""
+    """Embeddings of texts. A request has one text; waiting requests are not combined."""
 
     call_keys = (
         Key("dimensions", "a whole number of at least 1", is_count),
@@ -39,34 +39,34 @@ class EmbeddingAdapter(Adapter):
     show_thinking = False
 
     def fixed_body(self) -> Mapping[str, Any]:
-        """The body without its input."""
+        """Return the body without its input."""
         named = {name: value for name, value in self.given.items() if value is not None}
         passthrough = named.pop("passthrough", {})
         return {"model": self.endpoint.model, **named, **passthrough}
 
     def prompt_fields(self, prompt: str) -> Mapping[str, Any]:
-        """The text, whatever it looks like."""
+        """Return the text unchanged as the input."""
         return {"input": prompt}
 
     def read(self, data: Mapping[str, Any], reply: HttpReply) -> Reply:
-        """The vector, as a list of numbers."""
+        """Return the vector as a list of numbers."""
         found = data.get("data")
         if found == []:
-            raise self.failure("empty_reply", "the reply holds no vector", reply)
+            raise self.failure("empty_reply", "the reply has no vector", reply)
         vector = read_vector(field(found[0] if isinstance(found, list) else None, "embedding"))
         if vector is None:
-            raise self.failure("malformed_reply", "the reply holds no vector", reply)
+            raise self.failure("malformed_reply", "the reply has no vector", reply)
         prompt, total = count(data, "usage", "prompt_tokens"), count(data, "usage", "total_tokens")
         return Reply(output=vector, usage=Usage(prompt=prompt, total=total))
 
     def cost(self, usage: Usage, data: Mapping[str, Any]) -> float | None:
-        """That of the prompt: a vector has no tokens."""
+        """Return the cost of the prompt: a vector has no tokens."""
         prompt = usage.total if usage.prompt is None else usage.prompt
         return super().cost(Usage(prompt=prompt, completion=0), data)
 
 
 def read_vector(value: Any) -> list[float] | None:
-    """The numbers of a vector, in either of its forms; None if it is none.
+    """Return the numbers of a vector in either form; None if it is invalid.
 
     Args:
         value: A list of numbers, or the base64 text of little-endian 32-bit floats.
@@ -99,35 +99,35 @@ def _decode(text: str) -> tuple[float, ...]:
 
 
 class ModerationAdapter(Adapter):
-    """Judgements of texts."""
+    """Moderation of texts."""
 
     call_keys = (PASSTHROUGH,)
     path = "moderations"
     show_thinking = False
 
     def fixed_body(self) -> Mapping[str, Any]:
-        """The model, and what all layers pass through."""
+        """Return the model and the passthrough of all layers."""
         body = {"model": self.endpoint.model}
         for layer in self.layers:
             body |= layer.get("passthrough") or {}
         return body
 
     def prompt_fields(self, prompt: str) -> Mapping[str, Any]:
-        """The text, whatever it looks like."""
+        """Return the text unchanged as the input."""
         return {"input": prompt}
 
     def read(self, data: Mapping[str, Any], reply: HttpReply) -> Reply:
-        """The judgement: `flagged`, `categories` and `category_scores`.
+        """Return `flagged`, `categories` and `category_scores`.
 
-        What the text is flagged for is in `metadata["flags"]`, the surest first.
+        The categories that apply are in `metadata["flags"]`, the most confident first.
         """
         results = data.get("results")
         if results == []:
-            raise self.failure("empty_reply", "the reply holds no result", reply)
+            raise self.failure("empty_reply", "the reply has no result", reply)
         result = results[0] if isinstance(results, list) else None
         flagged = field(result, "flagged")
         if not isinstance(flagged, bool):
-            raise self.failure("malformed_reply", "the reply holds no result", reply)
+            raise self.failure("malformed_reply", "the reply has no result", reply)
         categories = _members(result, "categories", is_flag)
         scores = _members(result, "category_scores", is_number)
         flags = read_flags(categories, scores)
@@ -140,7 +140,7 @@ class ModerationAdapter(Adapter):
 
 
 def read_flags(categories: Mapping[str, bool], scores: Mapping[str, float]) -> list[dict[str, Any]]:
-    """The categories that hold, each with the service's confidence, the surest first.
+    """Return the categories that apply, each with the service's confidence, the most confident first.
 
     Example:
         >>> read_flags({"hate": False, "self-harm/intent": True}, {"self-harm/intent": 0.9})
@@ -155,7 +155,7 @@ def read_flags(categories: Mapping[str, bool], scores: Mapping[str, float]) -> l
 
 
 def _members(result: Any, name: str, check: Callable[[Any], bool]) -> dict[str, Any]:
-    """The members of an object that are of the right type; older models leave some null."""
+    """Return an object's members of the right type; older models leave some null."""
     found = field(result, name)
     if not isinstance(found, dict):
         return {}

@@ -1,4 +1,4 @@
-# Apart from `providers.vendors.openai`: one module an API of the vendor.
+# Apart from `providers.vendors.openai`: one module for each API of the vendor.
 """OpenAI responses: a request to a body, a reply to an output."""
 
 import json
@@ -15,6 +15,7 @@ from trioeval.providers.base import Guardrails, Reply
 from trioeval.providers.config import Key, Shared, is_flag
 from trioeval.providers.http.adapter import Adapter, AdapterSettings, HttpProvider, read_reply
 from trioeval.providers.http.endpoint import Service
+from trioeval.providers.http.failures import failure_text
 from trioeval.providers.http.replies import (
     FILTERED,
     count,
@@ -26,7 +27,7 @@ from trioeval.providers.http.replies import (
     text,
 )
 from trioeval.providers.http.streams import ServerEvent, load_event
-from trioeval.providers.http.wire import HttpReply, HttpRequest
+from trioeval.providers.http.wire import HttpReply, HttpRequest, request_source
 from trioeval.providers.vendors.chat import ENTRY_KEYS
 from trioeval.providers.vendors.chat import PARAMETERS as CHAT_PARAMETERS
 from trioeval.providers.vendors.openai_models import is_reasoning
@@ -46,36 +47,36 @@ from trioeval.providers.vendors.responses_messages import (
     to_input,
 )
 
-# OpenAI responses that are made in the background: asked for, looked after, and stopped if unwanted.
+# OpenAI responses in the background: requested, polled, and cancelled if no longer needed.
 #
-# The service answers at once with an id, under which the response is fetched until it is finished. Whoever
-# stops waiting for it tells the service so, because it would go on, and charge for it. Only a response whose
-# id never arrived cannot be stopped.
+# The service returns an id at once, under which the response is polled until it is finished. When the caller
+# stops waiting, a request cancels it, because it would continue and charge for it. Only a
+# response whose id never arrived cannot be cancelled.
 
 
 PERIOD = 1.0
-"""Seconds between two looks at a response."""
+"""Seconds between two polls of a response."""
 
 CANCEL_GRACE = 10.0
-"""Seconds that stopping a response may take."""
+"""Maximum seconds for cancelling a response."""
 
 UNFINISHED = frozenset({"queued", "in_progress"})
-"""Statuses of a response that is still being made."""
+"""Statuses of a response in progress."""
 
 
 class BackgroundSettings(AdapterSettings):
-    """The settings of a provider whose responses are made in the background."""
+    """The settings of a provider with responses in the background."""
 
     @asynccontextmanager
     async def open(self, shared: Shared) -> AsyncGenerator[HttpProvider]:
-        """The adapter with the client of the run."""
+        """Open the adapter with the client of the run."""
         yield BackgroundProvider(self.adapter, await shared.http())
 
 
 class BackgroundProvider(HttpProvider):
-    """Asks a service that answers later.
+    """A provider that calls a service in the background.
 
-    A look that fails is a failure of the call, and stops the response: only the lane repeats.
+    A poll that fails is a failure of the call, and cancels the response: only the lane retries.
     """
 
     async def _ask(self, adapter: Adapter, ready: HttpRequest) -> Reply:
@@ -86,11 +87,12 @@ class BackgroundProvider(HttpProvider):
             if response_id:
                 reply = await self._wait_finished(f"responses/{quote(response_id, safe='')}")
             return await read_reply(adapter, reply)
-        msg = f"no finished response within {timeout:g} seconds (timeoutMs)"
-        raise ProviderError("attempt_timeout", msg)
+        url = request_source(ready.method, ready.url)
+        title = f"no finished response within {timeout:g} seconds from"
+        raise ProviderError("attempt_timeout", failure_text(title, url, advice="raise timeoutMs"))
 
     async def _wait_finished(self, path: str) -> HttpReply:
-        """The reply that tells of the finished response, or of a failure."""
+        """Return the reply with the finished response, or with a failure."""
         endpoint = self.adapter.endpoint
         look = HttpRequest(
             endpoint.url(path),
@@ -110,28 +112,28 @@ class BackgroundProvider(HttpProvider):
                     return reply
         finally:
             if not is_finished:
-                # The service must hear of it even when the run is cancelled, or it goes on for money.
+                # The service must be notified even if the run is cancelled, or it continues to charge.
                 with trio.move_on_after(CANCEL_GRACE, shield=True), suppress(ProviderError):
                     await self._client.send(stop)
 
 
 def read_unfinished(reply: HttpReply) -> str | None:
-    """The id of the response that a reply tells of, if that is still being made.
+    """Return the id of the response in a reply, if that is in progress.
 
     Returns:
-        "" if it has none; None if there is no such response.
+        "" if it has no id; None if the reply has no unfinished response.
     """
     data = read_json(reply.body) if is_success(reply) else None
     return (text(data, "id") or "") if text(data, "status") in UNFINISHED else None
 
 
-# OpenAI responses: a stream of events, and the response that it tells of.
+# OpenAI responses: reading of an event stream.
 #
-# The event that ends a stream holds the whole response, so nothing has to be put together from pieces; only
-# the items of its output are taken from the events before, if a service leaves them out at the end.
+# The last event of a stream contains the whole response, so nothing has to be joined; only the items of its
+# output are taken from earlier events, if a service omits them at the end.
 
 
-SPOKEN = frozenset(
+OUTPUT_FIELDS = frozenset(
     f"response.{what}.delta"
     for what in (
         "output_text",
@@ -142,16 +144,16 @@ SPOKEN = frozenset(
         "custom_tool_call_input",
     )
 )
-"""Events that hold a part of the answer, or of its reasoning."""
+"""Events with a part of the reply, or of its reasoning."""
 
 ENDS = frozenset({"response.completed", "response.incomplete", "response.failed"})
-"""Events that hold the whole response."""
+"""Events with the whole response."""
 
 
 def read_response(events: Iterable[ServerEvent]) -> dict[str, Any] | None:
-    """The response that a stream tells of, as it would have come without one.
+    """Return the response in a stream, in the form that it has without streaming.
 
-    An event of an error is a response with nothing but that `error`.
+    An error event becomes a response with only that `error`.
 
     Returns:
         None if the stream breaks off.
@@ -178,7 +180,7 @@ def read_response(events: Iterable[ServerEvent]) -> dict[str, Any] | None:
 
 
 class ResponsesAdapter(Adapter):
-    """Responses."""
+    """The Responses API."""
 
     call_keys = PARAMETERS
     entry_keys = (
@@ -198,14 +200,14 @@ class ResponsesAdapter(Adapter):
         service: Service,  # noqa: ARG003 - the same for every service
         layers: Sequence[Mapping[str, Any]],
     ) -> list[Problem]:
-        """A stream and the background exclude each other."""
+        """Return a problem if both streaming and background are requested."""
         if not (layers[-1].get("metrics") and layers[-1].get("background")):
             return []
-        fault = "a response that is made in the background has no first token to wait for"
+        fault = "a response in the background has no time to the first token"
         return [Problem(".config.metrics", fault, "leave metrics or background out")]
 
     def fixed_body(self) -> Mapping[str, Any]:
-        """The body of a request, but for its input."""
+        """Return the body of a request without its input."""
         said = self.given.get("is_reasoning_model")
         reasons = is_reasoning(self.endpoint.model) if said is None else bool(said)
         omit = bool(self.given.get("omit_defaults"))
@@ -221,17 +223,17 @@ class ResponsesAdapter(Adapter):
         return body
 
     def prompt_fields(self, prompt: str) -> Mapping[str, Any]:
-        """The input."""
+        """Return the input."""
         return {"input": to_input(prompt)}
 
     def find_failure(self, reply: HttpReply, data: Mapping[str, Any]) -> HttpReply | None:
-        """The error of a failed response; the rest may be too large to look for an error in."""
+        """Return the error of a failed response; its other fields may be too large to be searched."""
         if not data.get("error"):
             return None
         return attrs.evolve(reply, body=json.dumps({"error": data["error"]}).encode())
 
     def fail(self, reply: HttpReply, data: Mapping[str, Any]) -> Reply:
-        """The refusal that a failed response is, with what it cost; or what it failed by, raised."""
+        """Return the refusal in a failed response, with its cost; raise any other failure."""
         refused = super().fail(reply, data)
         if not data:
             return refused
@@ -245,7 +247,7 @@ class ResponsesAdapter(Adapter):
         )
 
     def read(self, data: Mapping[str, Any], reply: HttpReply) -> Reply:
-        """The items of a finished response."""
+        """Return the reply in the items of a finished response."""
         self._check(data, reply)
         items = objects(data, "output")
         finish_reason = read_finish_reason(data, items)
@@ -274,21 +276,21 @@ class ResponsesAdapter(Adapter):
         )
 
     def is_empty(self, data: Mapping[str, Any]) -> bool:
-        """Whether no item says anything."""
+        """Return whether every item is empty."""
         return is_empty(objects(data, "output"))
 
-    def speaks(self, event: ServerEvent, /) -> bool:
-        """Whether an event holds a part of the answer; some services name it in the data alone."""
+    def has_output(self, event: ServerEvent, /) -> bool:
+        """Return whether an event has a part of the reply; some services name the event only in its data."""
         if event.name == "message":
-            return text(load_event(event), "type") in SPOKEN
-        return event.name in SPOKEN
+            return text(load_event(event), "type") in OUTPUT_FIELDS
+        return event.name in OUTPUT_FIELDS
 
     def join(self, events: Iterable[ServerEvent]) -> dict[str, Any] | None:
         """See `read_response`."""
         return read_response(events)
 
     def _check(self, data: Mapping[str, Any], reply: HttpReply) -> None:
-        """Raise unless it is a finished response."""
+        """Raise unless the response is finished."""
         status = text(data, "status") or "completed"
         if status in ("failed", "cancelled"):
             raise self.failure("server", f"the response ended as {status}", reply)
@@ -298,7 +300,7 @@ class ResponsesAdapter(Adapter):
             raise self.failure("malformed_reply", "the reply is not a response", reply)
 
     def _wants_json(self, data: Mapping[str, Any]) -> bool:
-        """Whether the answer was to be JSON by a schema; the service repeats what it was asked for."""
+        """Return whether the reply must match a JSON schema; the service repeats the requested format."""
         asked = data if isinstance(data.get("text"), dict) else self.body
         return bool(field(asked, "text", "format", "type") == "json_schema")
 

@@ -1,10 +1,10 @@
 # Apart from `providers.vendors.openai_responses`: together they exceed 600 lines.
-"""OpenAI responses: from the config of an entry to the body of a request.
+"""OpenAI responses: the body of a request, from prompt and config.
 
-Configs are written for chat completions as often as for responses, so the names and forms of the former
-are understood too. Each layer (defaults, config, options of a call) is first brought into the form of
-the body by itself, and only then merged over the one before: a `max_tokens` of a call replaces a
-`max_output_tokens` of the config.
+Configs are written for chat completions as often as for responses, so the names and forms of the former are
+accepted too. Each layer (defaults, config, options of a call) is first converted to the form of the body on
+its own, and only then merged over the previous one: a `max_tokens` of a call replaces a `max_output_tokens`
+of the config.
 """
 
 import json
@@ -19,16 +19,15 @@ from trioeval.usage import Usage
 
 # OpenAI responses: from the text of a prompt to the input of a request.
 #
-# A prompt is a text, chat messages, or the items of the service itself. Messages are items too, except that
-# calls of functions and their results stand beside them, and that the parts of their content have other
-# names.
+# A prompt is a text, chat messages, or the service's own items. Messages are items too, except that function
+# calls and their results are separate items, and that the parts of their content have other names.
 
 
 def to_input(prompt: str) -> str | list[Any]:
-    """The text itself, or the list of items that it stands for.
+    """Return the text itself, or the list of items in it.
 
     Raises:
-        ProviderError: `bad_request`, if the text was meant to be messages and is not.
+        ProviderError: `bad_request`, if the text was meant to be messages and is invalid.
 
     Example:
         >>> to_input("Hello")
@@ -46,7 +45,7 @@ def to_input(prompt: str) -> str | list[Any]:
 
 
 def _read_items(prompt: str) -> list[Any] | None:
-    """The items of a prompt that has some which are no messages; None if it has none."""
+    """Return the items of a prompt if some are not messages; else None."""
     if not OPENS_LIKE_JSON.match(prompt):
         return None
     data = read_json(prompt)
@@ -66,7 +65,7 @@ def _read_items(prompt: str) -> list[Any] | None:
 
 
 def _to_items(message: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """The items that a chat message is."""
+    """Yield the items of a chat message."""
     content = message.get("content")
     if message["role"] == "tool":
         yield {
@@ -105,7 +104,7 @@ def _to_parts(content: Any, role: str) -> Any:
 
 
 def _to_part(part: dict[str, Any], role: str) -> dict[str, Any]:
-    """A part of a content; what is not known from chat completions is left as it is."""
+    """Convert a part of a content; parts that chat completions do not have are left unchanged."""
     kind = part.get("type")
     if kind == "text":
         return {**part, "type": "output_text" if role == "assistant" else "input_text"}
@@ -122,18 +121,18 @@ def _to_part(part: dict[str, Any], role: str) -> dict[str, Any]:
 
 # OpenAI responses: from the items of a response to one output.
 #
-# Each item that has something to say is a line or more; the lines of all items, in their order, are the
-# output. Items that are not known are skipped: the service invents new ones.
+# Each item with content is one or more lines; the lines of all items, in order, are the output. Unknown items
+# are skipped: the service adds new ones.
 
 
 Item: TypeAlias = Mapping[str, Any]
 
 CALLS = frozenset({"function_call", "custom_tool_call"})
-"""Items that whoever asked has to answer."""
+"""Items that the caller has to answer."""
 
 
 def is_empty(items: Sequence[Item]) -> bool:
-    """Whether a response says nothing at all; an empty text is something, and so is what is not known.
+    """Return whether a response has no content at all; an empty text and an unknown item are content.
 
     Example:
         >>> is_empty([{"type": "reasoning", "summary": []}])
@@ -145,12 +144,12 @@ def is_empty(items: Sequence[Item]) -> bool:
 
 
 def read_output(items: Sequence[Item], *, show_thinking: bool, wants_json: bool) -> Any:
-    """The output: lines of text, or the data that a message in JSON is.
+    """Return the output: lines of text, or the data in a JSON message.
 
     Args:
-        items: Of the response.
-        show_thinking: Whether the model's reasoning belongs to the output.
-        wants_json: Whether messages were to be JSON by a schema; text that is none stays text.
+        items: The items of the response.
+        show_thinking: Whether the model's reasoning is part of the output.
+        wants_json: Whether messages must match a JSON schema; text that is not JSON stays text.
     """
     if wants_json and not any(text(item, "type") in CALLS for item in items):
         data = read_json("\n".join(part for item in items for part in _message(item)))
@@ -162,13 +161,13 @@ def read_output(items: Sequence[Item], *, show_thinking: bool, wants_json: bool)
 
 
 def read_refusal_text(items: Sequence[Item]) -> str | None:
-    """Why the model will not answer, in its own words; None if it does."""
+    """Return the model's refusal; None if it did not refuse."""
     refusals = (text(part, "refusal") for part in _parts(items) if part.get("type") == "refusal")
     return next((refusal for refusal in refusals if refusal), None)
 
 
 def read_log_probs(items: Sequence[Item]) -> tuple[float, ...] | None:
-    """Natural logarithms of the tokens' probabilities; None where there are none."""
+    """Return the natural logarithms of the tokens' probabilities; None if there are none."""
     found: list[Any] = [
         token.get("logprob")
         for part in _parts(items)
@@ -179,12 +178,12 @@ def read_log_probs(items: Sequence[Item]) -> tuple[float, ...] | None:
 
 
 def read_annotations(items: Sequence[Item]) -> list[dict[str, Any]]:
-    """What the service says of parts of its texts: citations of pages and files."""
+    """Return the service's annotations of its texts: citations of pages and files."""
     return [note for part in _parts(items) for note in objects(part, "annotations")]
 
 
 def read_finish_reason(data: Item, items: Sequence[Item]) -> str:
-    """Why the response ended, in the words of `Reply.finish_reason`."""
+    """Return the reason why the response ended, as in `Reply.finish_reason`."""
     if data.get("status") == "incomplete":
         reason = text(data, "incomplete_details", "reason") or "length"
         return "length" if reason == "max_output_tokens" else reason.lower()
@@ -192,7 +191,7 @@ def read_finish_reason(data: Item, items: Sequence[Item]) -> str:
 
 
 def read_usage(data: Any) -> Usage:
-    """The tokens of the field `usage`."""
+    """Return the token counts of the field `usage`."""
     return Usage(
         prompt=count(data, "input_tokens"),
         completion=count(data, "output_tokens"),
@@ -220,12 +219,12 @@ def _says_something(item: Item) -> bool:
 
 
 def _thoughts(item: Item) -> list[dict[str, Any]]:
-    """The parts of a reasoning, in short if the service sums it up."""
+    """Return the parts of a reasoning item, of its summary if there is one."""
     return objects(item, "summary") or objects(item, "content")
 
 
 def _message(item: Item) -> Iterator[str]:
-    """What a message says: its texts, or why there are none."""
+    """Yield the texts of a message, or its refusal."""
     for part in _parts([item]):
         said = text(part, "refusal") if part.get("type") == "refusal" else text(part, "text")
         if said:
@@ -260,12 +259,12 @@ def _lines(item: Item, *, show_thinking: bool) -> Iterator[str]:
 
 
 def _line(what: str, detail: str | None) -> str:
-    """One line, whatever the detail is."""
+    """Return one line, whatever the detail is."""
     return " ".join(f"{what}: {detail or ''}".split()).removesuffix(":")
 
 
 def _searched(action: Any) -> str | None:
-    """What a web search looked for or at."""
+    """Return the query, pattern or URL of a web search."""
     queries = field(action, "queries")
     listed = [one for one in queries if isinstance(one, str)] if isinstance(queries, list) else []
     place = text(action, "url")
@@ -277,10 +276,10 @@ def _plain(value: Any) -> str:
 
 
 LOG_PROBS = "message.output_text.logprobs"
-"""What `include` must name for log probabilities to come."""
+"""The value of `include` that requests log probabilities."""
 
 LIMITS = ("max_output_tokens", "max_completion_tokens", "max_tokens")
-"""Names of the same limit; the first one that is there counts."""
+"""Names of the same limit; the first one that is set applies."""
 
 
 def _is_passthrough(value: Any) -> bool:
@@ -290,7 +289,7 @@ def _is_passthrough(value: Any) -> bool:
 
 
 CHAT = {key.name: key for key in CALL_KEYS}
-"""Keys of chat completions, by name."""
+"""Keys of chat completions by name."""
 
 PARAMETERS = (
     Key("instructions", "text", is_text),
@@ -320,29 +319,29 @@ PARAMETERS = (
     CHAT["prompt_cache_key"],
     Key("passthrough", "an object without input, stream or background", _is_passthrough),
 )
-"""Keys that say what the body holds; they may be different for one call."""
+"""Keys of the body; they may differ for one call."""
 
 _NAMES = frozenset(key.name for key in PARAMETERS)
 
 _IN_PARTS = ("reasoning", "text")
-"""Fields whose members are merged one by one."""
+"""Fields whose members are merged individually."""
 
 _UNCHANGED = (
     _NAMES
     - {*LIMITS, *_IN_PARTS, "reasoning_effort", "response_format", "verbosity"}
     - {"tools", "tool_choice", "passthrough"}
 )
-"""Keys that go into the body as they are, but for `logprobs`."""
+"""Keys that go into the body unchanged, except `logprobs`."""
 
 
 def pick_defaults(variables: Mapping[str, Any], *, reasons: bool, omit: bool) -> dict[str, Any]:
-    """What is sent if the config says nothing of it.
+    """Return the parameters to send if the config does not set them.
 
     Args:
-        variables: What the environment says.
-        reasons: Whether the model thinks before it answers; its limit has a variable of its own, and
-            other defaults are not for it.
-        omit: Whether only the environment gives defaults.
+        variables: The defaults from the environment.
+        reasons: Whether it is a reasoning model; its token limit has a separate variable, and other
+            defaults do not apply to it.
+        omit: Whether only the environment sets defaults.
     """
     values = {**({} if omit else DEFAULTS), **variables}
     return {
@@ -353,7 +352,7 @@ def pick_defaults(variables: Mapping[str, Any], *, reasons: bool, omit: bool) ->
 
 
 def to_body(values: Mapping[str, Any]) -> dict[str, Any]:
-    """One layer by the names of the body, with `logprobs`; None takes away what an earlier one says.
+    """Return one layer by the names of the body, with `logprobs`; None removes an earlier value.
 
     Example:
         >>> to_body({"max_tokens": 5, "reasoning_effort": "low", "user": None})
@@ -378,11 +377,11 @@ def to_body(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def merge(layers: Iterable[Mapping[str, Any]], *, reasons: bool) -> dict[str, Any]:
-    """What the body holds after all layers, without what was taken away.
+    """Return the body after all layers, without removed values.
 
     Args:
-        layers: From `to_body`, the strongest last.
-        reasons: Whether the model thinks before it answers; unless it is told not to, it takes neither
+        layers: From `to_body`, the last one takes precedence.
+        reasons: Whether it is a reasoning model; unless reasoning is switched off, it accepts neither
             a temperature nor `top_p`.
 
     Example:
@@ -409,7 +408,7 @@ def merge(layers: Iterable[Mapping[str, Any]], *, reasons: bool) -> dict[str, An
 
 
 def _gather(body: dict[str, Any], values: Mapping[str, Any], name: str, **spellings: str) -> None:
-    """A field whose members may also be keys of their own, which win over it."""
+    """Set a field whose members may also be separate keys, which take precedence."""
     members = {member: values[key] for member, key in spellings.items() if key in values}
     whole = values.get(name)
     if members or whole is not None:
@@ -419,7 +418,7 @@ def _gather(body: dict[str, Any], values: Mapping[str, Any], name: str, **spelli
 
 
 def _unwrapped(value: Any, kind: str) -> Any:
-    """`{"type": kind, kind: {…}}` of chat completions, with what is inside beside the type."""
+    """Return `{"type": kind, kind: {…}}` of chat completions with the inner members beside the type."""
     inner = value.get(kind) if isinstance(value, Mapping) else None
     if not isinstance(inner, Mapping) or value.get("type") != kind:
         return value

@@ -1,7 +1,7 @@
-"""Services that speak as OpenAI does: a row of data each.
+"""OpenAI-compatible services: one row of data each.
 
-Where rate limits are counted is taken from what each service documents; of one that says nothing, each model
-is taken to have its own. Servers on this machine share the machine, whatever the model.
+The scope of rate limits follows each service's documentation; without any, each model is assumed to have its
+own. Servers on this machine share the machine, whatever the model.
 """
 
 import re
@@ -17,7 +17,7 @@ VARIABLES: Mapping[str, str] = {
     "presence_penalty": "OPENAI_PRESENCE_PENALTY",
     "frequency_penalty": "OPENAI_FREQUENCY_PENALTY",
 }
-"""Environment variables that hold defaults for OpenAI's own models."""
+"""Environment variables for defaults of OpenAI's own models."""
 
 MISTRAL_REJECTS = frozenset(
     {
@@ -34,7 +34,7 @@ MISTRAL_REJECTS = frozenset(
         "verbosity",
     }
 )
-"""A key that Mistral does not know gets status 422."""
+"""Keys that Mistral refuses with status 422."""
 
 SERVICES: Mapping[str, Service] = {
     "openai": Service(
@@ -201,16 +201,16 @@ SERVICES: Mapping[str, Service] = {
         url_variables=("XAI_BASE_URL",),
     ),
 }
-"""By the prefix of their ids."""
+"""Services by the prefix of their ids."""
 
 ANY_SERVICE = "openai-api"
-"""The prefix of ids that name a service which has no row: `openai-api:<service>:<model>`."""
+"""The prefix of ids for a service without a row: `openai-api:<service>:<model>`."""
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 
 
 def named_service(name: str) -> Service | None:
-    """A service of which nothing but the name is known; None if that cannot be one.
+    """Return a service of which only the name is known; None if the name is invalid.
 
     Example:
         >>> named_service("my-cloud").key_variables

@@ -1,6 +1,6 @@
-"""A run as a page of Markdown: for the summary of a step of GitHub Actions, or a comment.
+"""A run as a page of Markdown, for the summary of a step of GitHub Actions, or for a comment.
 
-Foreign text stands in spans of code. In them nothing is markup: no HTML, link, image, mention or emphasis.
+Foreign text is in code spans, where nothing is markup: no HTML, link, image, mention or emphasis.
 """
 
 import math
@@ -10,16 +10,17 @@ from typing import Any
 
 from trioeval.columns.makers.base import OWN_LANES
 from trioeval.inert import inert
-from trioeval.report.activity import WAIT_WORDS, longest_waits
+from trioeval.report.activity import WAIT_WORDS, labels_of, lane_names, longest_waits
 from trioeval.report.columns import dataset_lines
-from trioeval.report.records import RowRecord
+from trioeval.report.counts import counted, money
 from trioeval.report.results import Results
 from trioeval.report.statistics import Estimate
-from trioeval.report.summary import unfinished_line
-from trioeval.report.totals import ColumnTotals, Totals, nearest_rank, percent
+from trioeval.report.summary import not_graded_line, not_run_line
+from trioeval.report.tables import UNFINISHED, FailureGroup, Failures
+from trioeval.report.totals import ColumnTotals, Totals, counts_text, nearest_rank, percent
 from trioeval.run import Status
 
-# Workflow commands of GitHub Actions: lines of a log that make the runner do something. Pure.
+# Workflow commands of GitHub Actions: lines of a log that the runner executes. Pure.
 
 
 _IN_TEXT = {"%": "%25", "\r": "%0D", "\n": "%0A"}
@@ -29,12 +30,12 @@ _IN_PROPERTY = {**_IN_TEXT, ":": "%3A", ",": "%2C"}
 def workflow_command(
     name: str, text: str = "", properties: Mapping[str, str | None] | None = None
 ) -> str:
-    r"""A command on one line, whatever stands in it.
+    r"""Return a command on one line, whatever text it has.
 
     Args:
         name: Such as `error` or `group`.
-        text: What it says.
-        properties: What it says it of; those that are None are left out.
+        text: The message.
+        properties: Properties such as the file; those that are None are left out.
 
     Example:
         >>> workflow_command("error", "100 %\nx", {"file": "a,b.yaml", "line": None})
@@ -43,14 +44,14 @@ def workflow_command(
     given = (properties or {}).items()
     said = [f"{key}={_escaped(fact, _IN_PROPERTY)}" for key, fact in given if fact is not None]
     head = f"{name} {','.join(said)}" if said else name
-    # What is a command of the old kind stands for one wherever it stands.
+    # The runner executes commands of the old syntax anywhere in a line.
     return f"::{head}::{_escaped(text, _IN_TEXT)}".replace("##[", "##\\[")
 
 
 def without_commands(text: str) -> str:
-    r"""Text of others in which no command is left: a backslash stands in what would be one.
+    r"""Return foreign text without commands: a backslash breaks what would be one.
 
-    The runner takes a line for a command if it begins with `::`, blanks aside, or has `##[` in it.
+    The runner executes a line that begins with `::`, after blanks, or that contains `##[`.
 
     Example:
         >>> without_commands("a::b\n  ::error::x\n##[group]")
@@ -67,9 +68,9 @@ def _escaped(text: str, escapes: Mapping[str, str]) -> str:
 
 
 _NAME = 80  # characters of a name
-_REASON = 300  # of why a row did not pass
-_FAILURES = 50  # rows of a task that are told of
-_WAITS = 5  # waits that are told of
+_REASON = 300  # characters of the reason why a row did not pass
+_FAILURES = 50  # groups of rows of a task that are listed
+_WAITS = 5  # waits that are listed
 _HEADINGS = (
     "provider",
     "passed",
@@ -80,13 +81,14 @@ _HEADINGS = (
     "p50 ms",
     "p95 ms",
     "tokens",
-    "US dollars",
+    "cost",
 )
+_COUNTS = 4  # headings before those that a table may lack
 _BACKTICKS = re.compile("`+")
 
 
 def code(text: object, width: int = _NAME) -> str:
-    r"""Foreign text as a span of code, which fits into a cell of a table too; a dash if there is none.
+    r"""Return foreign text as a code span that is also valid in a table cell; a dash for an empty text.
 
     Example:
         >>> print(code("a | b <i>"), code("`x`"), code(""))
@@ -96,43 +98,40 @@ def code(text: object, width: int = _NAME) -> str:
     if not plain:
         return "–"
     fence = "`" * (1 + max(map(len, _BACKTICKS.findall(plain)), default=0))
-    # A backslash before that of the pipe would make it end the cell.
+    # A backslash before the escaped pipe would end the cell.
     cell = plain.replace("\\|", "\\ |").replace("|", "\\|")
     blank = " " if plain.startswith("`") or plain.endswith("`") else ""
     return f"{fence}{blank}{cell}{blank}{fence}"
 
 
 def markdown_chunks(*parts: Results) -> Iterator[str]:
-    """The page of a run."""
+    """Yield the page of a run."""
     first, *_ = parts
     description = first.head.config.get("description")
     yield "## trioeval" + (f": {code(description)}" if description else "") + "\n\n"
     totals = Totals.joined(part.totals for part in parts)
     if totals.rows:
         yield f"{_sum(totals, first)}\n\n"
-    if (left := unfinished_line([part.totals for part in parts])) is not None:
-        yield f"**{left.capitalize()}**\n\n"
+    if (hint := not_graded_line([part.totals for part in parts])) is not None:
+        yield f"{hint.capitalize()}.\n\n"
     for part in parts:
         yield from _part(part)
     yield from _waits(first.info.activity)
 
 
 def _sum(totals: Totals, results: Results) -> str:
-    passed, failed, errors, left = (totals.count(status) for status in Status)
-    ended = totals.ended
     tokens = sum(column.tokens for column in totals.columns)
     cached = sum(column.from_cache for column in totals.columns)
+    replies = counted(sum(column.replies for column in totals.columns), "reply", "replies")
     cost = math.fsum((own.cost or 0) + (own.grading_cost or 0) for own in totals.columns)
-    share = f"{percent(passed, ended)} %" if ended else "None"
-    rate = f"**{share} of {ended} rows passed**"
-    counts = f"{passed} passed, {failed} failed, {errors} errors"
-    counts += f", {left} not run" if left else ""
+    share = f"{percent(totals.passed, totals.rated)} %" if totals.rated else "None"
+    rate = f"**{share} of {counted(totals.rated, 'row')} passed**"
     facts = [
-        f"{rate}: {counts}",
+        f"{rate}: {counts_text(totals)}",
         f"{results.info.duration_ms / 1000:.1f} s",
-        *([f"{tokens} tokens"] if tokens else ()),
-        *([f"{cached} replies from the cache"] if cached else ()),
-        *([f"{cost:.4f} US dollars"] if cost else ()),
+        *([counted(tokens, "token")] if tokens else ()),
+        *([f"{cached} of {replies} from cache"] if cached else ()),
+        *([money(cost)] if cost or cached else ()),
     ]
     return "; ".join(facts)
 
@@ -141,13 +140,14 @@ def _part(part: Results) -> Iterator[str]:
     if part.task is not None:
         yield f"### Task {code(part.task)}\n\n"
     if part.totals.rows:
+        more = [
+            *(["not graded"] if part.totals.not_graded else ()),
+            *(["not run"] if part.totals.left else ()),
+        ]
+        headings = [*_HEADINGS[:_COUNTS], *more, *_HEADINGS[_COUNTS:]]
+        columns = zip(_headings(part), part.totals.columns, strict=True)
         yield from _table(
-            _HEADINGS,
-            (
-                [heading, *_column(own)]
-                for heading, own in zip(_headings(part), part.totals.columns, strict=True)
-                if own.rows
-            ),
+            headings, ([name, *_column(own, more)] for name, own in columns if own.rows)
         )
         yield from _failures(part)
     if (dataset := part.shown_dataset()) is not None:
@@ -157,7 +157,7 @@ def _part(part: Results) -> Iterator[str]:
 
 
 def _headings(part: Results) -> list[str]:
-    """The name of each column: its provider, and its prompt if there are several."""
+    """Return the name of each column: its provider, and its prompt if there are several."""
     columns = part.columns
     if len({(column.id, column.label) for column in columns}) == 1:
         return [code(column.provider) for column in columns]
@@ -167,17 +167,19 @@ def _headings(part: Results) -> list[str]:
     ]
 
 
-def _column(own: ColumnTotals) -> list[str]:
-    passed, failed = own.statuses[Status.PASS], own.statuses[Status.FAIL]
+def _column(own: ColumnTotals, more: Sequence[str]) -> list[str]:
+    counts = [own.passed, own.statuses[Status.FAIL], own.statuses[Status.ERROR]]
+    counts += [own.not_graded] if "not graded" in more else []
+    counts += [own.left] if "not run" in more else []
     latencies = (nearest_rank(own.latencies, at) for at in (0.50, 0.95))
     cost = None if own.cost is None else own.cost + (own.grading_cost or 0)
     return [
-        *(str(count) for count in (passed, failed, own.statuses[Status.ERROR])),
-        f"{percent(passed, own.ended)} %" if own.ended else "–",
+        *map(str, counts),
+        f"{percent(own.passed, own.rated)} % of {own.rated}" if own.rated else "–",
         _interval(own.sums.pass_interval()),
         *("–" if latency is None else f"{latency:.0f}" for latency in latencies),
         str(own.tokens),
-        "–" if cost is None else f"{cost:.4f}",
+        "–" if cost is None else money(cost),
     ]
 
 
@@ -188,49 +190,54 @@ def _interval(found: Estimate | None) -> str:
 
 
 def _failures(part: Results) -> Iterator[str]:
-    """The first rows that did not pass, and how many more there are."""
-    bad = part.totals.ended - part.totals.count(Status.PASS)
-    if not bad:
-        return
-    yield "#### What did not pass\n\n"
-    headings = _headings(part)
-    yield from _table(("test", "", "provider", "status", "reason"), _bad_rows(part, headings))
-    if bad > _FAILURES:
-        yield f"… and {bad - _FAILURES} more rows.\n\n"
+    """The rows that did not pass, rows with the same error on one line, and the rows that were not run."""
+    failures = _grouped(part)
+    if failures.count:
+        yield "#### Rows that did not pass\n\n"
+        headings = _headings(part)
+        lines = (_failure(group, headings) for group in failures.groups)
+        yield from _table(("row", "", "provider", "status", "reason"), lines)
+        if rest := failures.count - failures.grouped:
+            yield f"… and {counted(rest, 'more row', 'more rows')}.\n\n"
+    if (left := not_run_line(failures.not_run)) is not None:
+        yield f"**{left}**\n\n"
 
 
-def _bad_rows(part: Results, headings: Sequence[str]) -> Iterator[Sequence[str]]:
-    found = 0
-    for row in part.shown():
-        if row.status not in {Status.PASS, Status.NOT_RUN}:
-            yield _bad_row(row, headings)
-            found += 1
-            if found == _FAILURES:
-                return
+def _grouped(part: Results) -> Failures:
+    failures = Failures(_FAILURES)
+    if part.totals.count(Status.PASS) < part.totals.rows:
+        for row in part.shown():
+            failures.add(row.number, row)
+    for one in part.never_began:
+        if one["outcome"] in UNFINISHED:
+            failures.not_run.add_range(range(one["firstRow"], one["lastRow"] + 1))
+    return failures
 
 
-def _bad_row(row: RowRecord, headings: Sequence[str]) -> Sequence[str]:
+def _failure(group: FailureGroup, headings: Sequence[str]) -> Sequence[str]:
+    is_one = group.rows.count == 1
     return (
-        str(row.test_idx),
-        code(row.name),
-        headings[row.prompt_idx],
-        row.status.name,
-        code(row.error or "", _REASON),
+        str(group.rows),
+        code(group.name) if is_one else counted(group.rows.count, "row"),
+        headings[group.prompt_idx] if is_one else code(group.provider),
+        group.status.name,
+        code(group.reason, _REASON),
     )
 
 
 def _waits(activity: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """What it waited for, the longest first."""
+    """Yield the waits of the run, the longest first."""
     waits = [wait for wait in longest_waits(activity) if wait.lane not in OWN_LANES][:_WAITS]
     told = [wait for wait in waits if wait.seconds >= 0.05]  # noqa: PLR2004 - shown as 0.1
     if not told:
         return
     took = math.fsum(one["durationS"] for one in activity)
-    yield "#### What it waited for\n\n"
+    keys = (key for execution in activity for key in execution["lanes"] if key not in OWN_LANES)
+    names = lane_names(keys, labels_of(activity))
+    yield "#### Longest waits\n\n"
     for wait in told:
-        yield (
-            f"* {wait.seconds:.1f} s of {took:.1f} s: {code(wait.lane)}, {WAIT_WORDS[wait.why]}\n"
-        )
+        lane, why = code(names[wait.lane]), WAIT_WORDS[wait.why]
+        yield f"* {wait.seconds:.1f} s of {took:.1f} s: {lane}, {why}\n"
     yield "\n"
 
 

@@ -7,7 +7,13 @@ window.trustedTypes?.createPolicy("default", {
 });
 
 const page = JSON.parse(document.getElementById("data").textContent);
-const STATUSES = ["pass", "fail", "error", "not_run"];
+const STATUSES = ["pass", "fail", "error", "not_run", "not_graded"];
+const NOT_GRADED = 4;
+
+/** The status of a cell as it is shown. */
+function statusText(status) {
+  return status.replace("_", " ").toUpperCase();
+}
 const CELL = Object.fromEntries(page.fields.map((name, place) => [name, place]));
 
 /** An element with attributes and children; all text in it is text. */

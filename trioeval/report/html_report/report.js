@@ -48,7 +48,7 @@ class Sheet {
       cells.map((cell, number) => cell && matrix.details[row.kind && number === 0 ? 1 : 0].row(cell[CELL.row])),
     );
     if (this.wanted !== component) return; // somebody went on
-    this.dialog.querySelector("h2").textContent = `${row.idx} · ${row.name}`;
+    this.dialog.querySelector("h2").textContent = `row ${row.idx}${row.name ? ` (${row.name})` : ""}`;
     const place = component.getPosition();
     this.dialog.querySelector(".place").textContent = `${place} of ${matrix.count}`;
     this.dialog.querySelector(".previous").setAttribute("aria-disabled", place === 1);
@@ -76,7 +76,7 @@ function changeView(row, [before, after]) {
 function paneView(column, cell, details) {
   const status = STATUSES[cell[CELL.status]];
   const heading = make("h3", {}, column.provider, " ", make("span", { class: "dim" }, column.prompt));
-  const facts = [make("b", { class: `status ${status}` }, status.toUpperCase()), ` ${details.facts.join(" · ")}`];
+  const facts = [make("b", { class: `status ${status}` }, statusText(status)), ` ${details.facts.join(" · ")}`];
   const pane = make("section", { class: "pane" }, heading, make("p", {}, ...facts));
   if (details.output !== null) pane.append(block("output", textView("output", details.output), true));
   for (const [shape, title, body] of details.blocks) {

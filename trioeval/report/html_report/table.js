@@ -1,4 +1,4 @@
-const MEASURES = { score: "score", ms: "latency in ms", tokens: "tokens", cost: "cost in US dollars" };
+const MEASURES = { score: "score", ms: "latency in ms", tokens: "tokens", cost: "cost in $" };
 const STEPS = { ArrowDown: 1, ArrowUp: -1, PageDown: 8, PageUp: -8, Home: -Infinity, End: Infinity };
 const SIDEWAYS = { ArrowRight: 160, ArrowLeft: -160 }; // pixels
 
@@ -18,7 +18,7 @@ class Matrix {
     this.count = rows.length; // of the rows that they leave
     this.current = null;
     this.isComparison = Boolean(rows[0].kind);
-    this.unit = this.isComparison ? "row" : "test";
+    this.unit = this.isComparison || columns.length === 1 ? "row" : "test";
     this.filters = section.querySelector(".filters");
     this.buildFilters();
     this.place = section.querySelector(".matrix");
@@ -48,7 +48,7 @@ class Matrix {
     const text = (name) => (cell) => make("span", { class: name }, String(cell.getValue() ?? ""));
     const title = (name) => () => sortButton(name);
     const found = [
-      { title: "#", titleFormatter: title("#"), field: "idx", width: 64, formatter: text("dim"), sorter: "number" },
+      { title: "row", titleFormatter: title("Row"), field: "idx", width: 80, formatter: text("dim"), sorter: "number" },
       { title: "test", titleFormatter: title("Test"), field: "name", minWidth: 160, widthGrow: 2, formatter: text("name"), sorter: "string" },
     ];
     if (this.isComparison) {
@@ -226,6 +226,7 @@ function valueOf(cell, measure) {
 /** Where a cell stands when its column is sorted: errors first, then by score. */
 function rank(cell) {
   if (!cell) return -2;
+  if (cell[CELL.status] === NOT_GRADED) return 2e6;
   return cell[CELL.status] >= 2 ? -1 : cell[CELL.score] + (cell[CELL.status] === 0 ? 1e6 : 0);
 }
 
@@ -238,7 +239,7 @@ function cellView(cell) {
   return make(
     "div",
     { class: "result" },
-    make("div", { class: "first" }, make("b", { class: `status ${status}` }, status.toUpperCase().replace("_", " ")), make("span", { class: "dim" }, facts.join(" · "))),
+    make("div", { class: "first" }, make("b", { class: `status ${status}` }, statusText(status)), make("span", { class: "dim" }, facts.join(" · "))),
     make("div", { class: cell[CELL.why] ? "said one" : "said" }, cell[CELL.said]),
     cell[CELL.why] ? make("div", { class: "why" }, cell[CELL.why]) : null,
   );

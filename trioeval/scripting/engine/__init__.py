@@ -1,1 +1,1 @@
-"""The program that runs JavaScript, in a folder of its own: what it imports is looked for beside it first."""
+"""The program that runs JavaScript, in its own folder: Python searches for imports there first."""

@@ -1,9 +1,9 @@
-"""JavaScript, run in an engine that has nothing but the language, and a console that says nothing.
+"""A program that runs JavaScript in an engine with only the language itself and a silent console.
 
 Run by path in a worker process, so that the engine's clock, which is the processor time of its process,
-counts the script and nothing else. Every call gets an engine of its own, with a bound on memory and on
-time: making one costs less than half a millisecond, and no call can leave anything behind for the next.
-The engine's values never leave it: arguments go in, and the result comes out, as JSON.
+counts only the script. Every call gets its own engine, with a bound on memory and on time: creating one takes
+less than half a millisecond, and no call can affect the next. The engine's values never leave it: arguments
+go in, and the result comes out, as JSON.
 """
 
 import json
@@ -11,10 +11,10 @@ import time
 from typing import Any
 
 MEMORY_BYTES = 256 * 1024 * 1024
-"""Most memory that a call may take."""
+"""The most memory of a call."""
 
 TIME_LIMIT = 2.0
-"""Seconds of computing that a call may take."""
+"""The most seconds of computing of a call."""
 
 _TOO_LONG = f"it took longer than {TIME_LIMIT:g} seconds"
 _NULL = "it ran out of memory, or throws null"
@@ -25,17 +25,17 @@ globalThis.console = Object.fromEntries(
   ["debug", "error", "info", "log", "warn"].map((name) => [name, () => {}]),
 );
 """
-"""Scripts that tell of themselves are none the worse for that nobody hears it."""
+"""The console methods that scripts may call; they do nothing."""
 
 
 def run(source: str, values: list[Any]) -> dict[str, Any]:
-    """Call the function that a source is.
+    """Call the function that a source defines.
 
     Blocks, for little more than twice `TIME_LIMIT` at most.
 
     Returns:
-        `{"value": …}`, which is None where there is none; or `{"error": …, "limit": …}`: a line, and
-        whether it took more than it may.
+        `{"value": …}`, None if there is no value; or `{"error": …, "limit": …}`: a line, and whether it
+        exceeded a limit.
     """
     try:
         context = engine()
@@ -44,13 +44,13 @@ def run(source: str, values: list[Any]) -> dict[str, Any]:
             _do_jobs(context)
             written = written()
         return {"value": None if written is None else json.loads(written)}
-    except Exception as error:  # noqa: BLE001 - whatever the script does is an answer
+    except Exception as error:  # noqa: BLE001 - any error of the script is a result
         said = first_line(error)
         return {"error": said, "limit": isinstance(error, MemoryError) or said in _AT_LIMIT}
 
 
 def _do_jobs(context: Any) -> None:
-    """Do what promises wait for; each job has a bound of its own, and all of them one together."""
+    """Run the jobs that promises wait for; each job has a bound of its own, and all of them one together."""
     until = time.process_time() + TIME_LIMIT
     while context.execute_pending_job():
         if time.process_time() > until:
@@ -58,7 +58,7 @@ def _do_jobs(context: Any) -> None:
 
 
 def engine() -> Any:
-    """A new engine."""
+    """Return a new engine."""
     import quickjs  # noqa: PLC0415 - an extra
 
     context = quickjs.Context()
@@ -69,10 +69,10 @@ def engine() -> Any:
 
 
 def first_line(error: Exception) -> str:
-    """What an error of the engine says."""
+    """Return the message of an error of the engine."""
     text = str(error).partition("\n")[0]
     if text == "InternalError: interrupted":
         return _TOO_LONG
-    if text == "null":  # what the engine throws where there is no memory for an error
+    if text == "null":  # thrown by the engine if there is not enough memory for an error
         return _NULL
     return text or type(error).__name__

@@ -1,1 +1,1 @@
-"""One program alone in its folder, because Python looks for modules there first."""
+"""One program alone in its folder, because Python searches for modules there first."""

@@ -1,6 +1,6 @@
-"""Python code that stands in a suite: an expression, or statements of which one returns.
+"""Python code inside a suite: an expression, or statements with a `return`.
 
-Run by path in a worker process, with any Python from 3.9 on, and so made of the standard library alone.
+Run by path in a worker process, with any Python from 3.9 on, so it uses the standard library only.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SHOWN = 200  # characters of an error
 
 
 def run(code: str, values: dict[str, Any]) -> Any:
-    r"""What the code gives, with the values under their names.
+    r"""Return the result of the code, with the values under their names.
 
     Example:
         >>> run("output.upper()", {"output": "hi"})
@@ -31,7 +31,7 @@ def run(code: str, values: dict[str, Any]) -> Any:
 
 
 def run_each(code: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What the code gives for each of several rows, which have the same names: `value`, or an `error`.
+    """Return the result of the code for each of several rows with the same names: `value`, or an `error`.
 
     Example:
         >>> run_each("10 // a", [{"a": 5}, {"a": 0}])
@@ -50,7 +50,7 @@ def _answer(code: str, row: dict[str, Any]) -> dict[str, Any]:
 
 
 def judge(code: str, output: Any, context: dict[str, Any]) -> Any:
-    r"""What code of an assertion gives: an expression on one line, or several lines of which one returns.
+    r"""Return the result of an assertion's code: an expression on one line, or several lines with a `return`.
 
     Example:
         >>> judge("len(output) > 3", "abc", {})
@@ -64,11 +64,11 @@ def judge(code: str, output: Any, context: dict[str, Any]) -> Any:
 
 @functools.lru_cache(maxsize=256)
 def make_judge(code: str) -> Callable[[Any, dict[str, Any]], Any]:
-    """A function of output and context. Runs none of the code.
+    """Return a function of output and context. Runs none of the code.
 
     Raises:
-        SyntaxError: It is not Python.
-        ValueError: It holds a NUL character.
+        SyntaxError: It is not valid Python.
+        ValueError: It contains a NUL character.
     """
     text = textwrap.dedent(code) if "\n" in code else f"return {code}"
     module = ast.parse("def main(output, context): pass")
@@ -82,11 +82,11 @@ def make_judge(code: str) -> Callable[[Any, dict[str, Any]], Any]:
 
 @functools.lru_cache(maxsize=256)
 def make_function(code: str, names: tuple[str, ...]) -> Callable[..., Any]:
-    """A function of the names whose result is that of the code. Runs none of it.
+    """Return a function of the names whose result is that of the code. Runs none of it.
 
     Raises:
         SyntaxError: It is neither an expression nor statements.
-        ValueError: It holds a NUL character.
+        ValueError: It contains a NUL character.
     """
     module = ast.parse(f"def run({', '.join(names)}): pass")
     function = module.body[0]

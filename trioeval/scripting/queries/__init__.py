@@ -1,1 +1,1 @@
-"""Queries of JSONPath and JMESPath: in this process where they are cheap, else in one that can be ended."""
+"""JSONPath and JMESPath queries: in this process if they are cheap, else in one that can be terminated."""

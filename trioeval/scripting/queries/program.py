@@ -1,10 +1,10 @@
-"""JSONPath and JMESPath, evaluated where evaluation can be ended: in a worker process.
+"""A program that evaluates JSONPath and JMESPath in a worker process, where evaluation can be terminated.
 
-Both languages hold expressions that take for ever on documents of a few characters, such as patterns that
-backtrack and projections that double what they are given. Run by path in a worker process, whose caller ends
-it after `TIME_LIMIT`; its memory and the size of what it finds are bounded as well. Run as a program it does
-the same for callers that block: it reads `[language, query, document]` from its standard input, as JSON, and
-writes what `run` gives.
+Both languages have expressions that take for ever on documents of a few characters, such as patterns that
+backtrack and projections that double their input. Run by path in a worker process, whose caller terminates it
+after `TIME_LIMIT`; its memory and the size of its result are bounded as well. Run as a program it does the
+same for callers that block: it reads `[language, query, document]` from its standard input, as JSON, and
+writes the result of `run`.
 """
 
 import functools
@@ -17,22 +17,22 @@ from typing import Any, Literal, TypeAlias
 Language: TypeAlias = Literal["jsonpath", "jmespath"]
 
 TIME_LIMIT = 5.0
-"""Seconds that an evaluation may take."""
+"""The most seconds of an evaluation."""
 
 MEMORY_MB = 512
-"""Mebibytes that a process may have for its data."""
+"""The most mebibytes of data of a process."""
 
 MOST_VALUES = 100_000
-"""Values that a JSONPath may find."""
+"""The most values that a JSONPath may find."""
 
 LARGEST = 8 * 1024 * 1024
-"""Bytes of JSON that a query may find."""
+"""The most bytes of JSON that a query may find."""
 
 LONGEST = 10_000
-"""Characters that a query may have."""
+"""The most characters of a query."""
 
 CHEAP = 8 * 1024
-"""Bytes of the largest document that a cheap query is evaluated on at once."""
+"""The size in bytes of the largest document on which a cheap query is evaluated at once."""
 
 _NAME = r"[A-Za-z_][A-Za-z0-9_-]*"
 _STEP = rf"""\.{_NAME}|\.\*|\[(?:-?[0-9]{{1,9}}|\*|'[^'\\]*'|"[^"\\]*")\]"""
@@ -45,10 +45,10 @@ _CHEAP = {
 
 
 def is_cheap(language: Language, query: str) -> bool:
-    """Whether a query takes at most as many steps as a document has values, times its own length.
+    """Return whether a query takes at most as many steps as a document has values, times its own length.
 
-    That is so where each step leads from values to their members: no value is reached twice. Filters,
-    functions, descents, and what makes new values are not of this kind.
+    This is true if each step leads from values to their members: no value is reached twice. Filters,
+    functions, descents, and constructors of new values are not of this kind.
 
     Example:
         >>> is_cheap("jsonpath", "$.choices[*].text"), is_cheap("jsonpath", "$..text")
@@ -60,7 +60,7 @@ def is_cheap(language: Language, query: str) -> bool:
 
 
 def fault(language: Language, query: str) -> str | None:
-    """What is wrong with a query as it is written; None if nothing is."""
+    """Return what is wrong with a query; None if nothing is."""
     if len(query) > LONGEST:
         return f"it is longer than {LONGEST:,} characters"
     try:
@@ -74,7 +74,7 @@ def run(language: Language, query: str, document: Any) -> dict[str, Any]:
     """Evaluate a query.
 
     Returns:
-        `{"values": […], "singular": …}`: what it found, and whether it can find one value only; or
+        `{"values": […], "singular": …}`: the values, and whether it can find one value only; or
         `{"error": …}`, a line.
 
     Example:
@@ -92,7 +92,7 @@ def run(language: Language, query: str, document: Any) -> dict[str, Any]:
             matches = itertools.islice(compiled.finditer(document), MOST_VALUES + 1)
             values, is_singular = [match.value for match in matches], compiled.singular_query()
     except MemoryError:
-        raise  # the process is spent
+        raise  # the process cannot be used any more
     except Exception as error:  # noqa: BLE001 - likewise
         return {"error": _first_line(error)}
     if len(values) > MOST_VALUES:
@@ -121,7 +121,7 @@ def _first_line(error: Exception) -> str:
 
 
 def main() -> None:
-    """Evaluate one query, with limits that hold also after the caller has gone."""
+    """Evaluate one query, with limits that apply even after the caller has gone."""
     import resource  # noqa: PLC0415 - not on Windows
 
     memory = MEMORY_MB * 1024 * 1024
@@ -132,7 +132,7 @@ def main() -> None:
     try:
         told = json.dumps(run(*json.load(sys.stdin)))
     except MemoryError:
-        told = json.dumps({"error": f"it takes more than {MEMORY_MB} MiB of memory"})
+        told = json.dumps({"error": f"it needs more than {MEMORY_MB} MiB of memory"})
     if len(told) > LARGEST:
         told = json.dumps({"error": f"it finds more than {LARGEST // 1024**2} MiB of JSON"})
     sys.stdout.write(told)

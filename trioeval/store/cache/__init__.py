@@ -1,1 +1,1 @@
-"""Replies that are kept between runs, with single flight."""
+"""Replies that are shared between runs, with one call at a time for equal requests."""

@@ -1,9 +1,9 @@
 # Apart from `store.cache.cache`: where replies are kept is independent of who waits for them.
-"""Where a cache keeps its entries: in tables in memory, or in a file that other processes use too.
+"""The backends of a cache: tables in memory, or a file that other processes use too.
 
-Looking is synchronous: a point read of a database costs some microseconds, and a thread would cost forty.
-What is not in the file yet is found among what its writer was given. What cannot be put into the file goes to
-tables in memory.
+Lookups are synchronous: a point read of a database costs a few microseconds, and a thread would cost forty.
+Entries that are not in the file yet are found among the pending writes. Entries that cannot be written to the
+file go to tables in memory.
 """
 
 import sqlite3
@@ -17,10 +17,10 @@ import attrs
 import trio
 
 from trioeval.errors import StoreError
-from trioeval.store.cache.entry import Entry
+from trioeval.store.cache.entry import CacheEntry
 from trioeval.store.cache.file import (
     CACHE,
-    Holder,
+    LeaseHolder,
     Owners,
     claim_lease,
     drop_entry,
@@ -31,70 +31,77 @@ from trioeval.store.cache.file import (
     lease_name,
     trim_entries,
 )
-from trioeval.store.cache.writer import CacheWriter, Claim, Drop, Keep, Release, Written
+from trioeval.store.cache.writer import (
+    CacheWriter,
+    ClaimLease,
+    DropEntry,
+    KeepEntry,
+    ReleaseLease,
+    WriteReport,
+)
 from trioeval.store.database import BusyError, open_memory, store_error
 
 Waiting: TypeAlias = Callable[[], AbstractContextManager[object]]
 
 MEMORY = 256 * 2**20
-"""Bytes of tables in memory; the oldest entries go first."""
+"""Bytes of tables in memory; the oldest entries are dropped first."""
 
 FIRST_LOOK, LONGEST_LOOK = 0.01, 0.5
-"""Seconds between two looks at what another process asks: the first, and the longest."""
+"""Seconds between two checks for the reply of another process: the first and the longest delay."""
 
 
 @attrs.define(eq=False)
-class MemoryTables:
+class MemoryBackend:
     """The tables of a cache in memory, for one event loop."""
 
     _ttl: float
     _wall: Callable[[], float]
     error: StoreError | None = None
-    """Why they take the place of a file that was to be used."""
+    """The reason why they replace a file."""
     _tables: sqlite3.Connection = attrs.field(init=False, factory=partial(open_memory, CACHE))
 
-    def find(self, key: bytes) -> Entry | None:
-        """Return the entry that may be used."""
+    def find(self, key: bytes) -> CacheEntry | None:
+        """Return a usable entry."""
         try:
             entry = find_entry(self._tables, key)
-        except ValueError:  # it unpacks to more than is ever read
+        except ValueError:  # it unpacks to more than the largest text
             return None
         return entry if entry is not None and entry.is_fresh(self._wall(), self._ttl) else None
 
     def has(self, key: bytes) -> bool:
-        """Return whether there is one."""
+        """Return whether a usable entry exists."""
         return has_entry(self._tables, key, self._wall(), self._ttl)
 
-    def keep(self, key: bytes, entry: Entry) -> None:
-        """Hold an entry, in place of the oldest ones where there is no room."""
+    def keep(self, key: bytes, entry: CacheEntry) -> None:
+        """Store an entry, and drop the oldest ones if there is no room."""
         with suppress(sqlite3.Error):  # larger than any value of a database
             keep_entry(self._tables, key, entry)
             trim_entries(self._tables, MEMORY)
 
-    def drop(self, key: bytes, fault: ValueError | None = None) -> None:  # noqa: ARG002 - see `FileShelf`
+    def drop(self, key: bytes, fault: ValueError | None = None) -> None:  # noqa: ARG002 - see `FileBackend`
         """Remove an entry."""
         drop_entry(self._tables, key)
 
     @asynccontextmanager
-    async def lead(self, key: bytes, waiting: Waiting) -> AsyncGenerator[Entry | None]:  # noqa: ARG002
-        """Give the right to ask at once: no other process is there."""
+    async def lead(self, key: bytes, waiting: Waiting) -> AsyncGenerator[CacheEntry | None]:  # noqa: ARG002
+        """Grant the right to call at once: no other process shares the tables."""
         yield None
 
     def close(self) -> None:
-        """Let everything go."""
+        """Release everything."""
         self._tables.close()
 
 
 @attrs.define(eq=False)
-class FileShelf:
-    """Entries in a file."""
+class FileBackend:
+    """A cache file."""
 
     path: Path
     _reader: sqlite3.Connection
     _claimer: sqlite3.Connection | None
-    """Takes leases in the event loop, and waits for nothing; None where that would wait for the disk."""
+    """Takes leases in the event loop without waiting; None where a commit would wait for the disk."""
     _owner: str
-    """Who one is; see `Owners`."""
+    """The id of this user of the file; see `Owners`."""
     _owners: Owners
     _ttl: float
     _lease: float
@@ -102,26 +109,26 @@ class FileShelf:
     _told: Callable[[StoreError], None]
     _writer: CacheWriter = attrs.field(init=False)
     error: StoreError | None = attrs.field(default=None, init=False)
-    """Why the file is not written any more; entries are held in memory from then on."""
-    _pending: dict[bytes, Entry] = attrs.field(factory=dict, init=False)
-    """What is not in the file yet."""
-    _memory: MemoryTables | None = attrs.field(default=None, init=False)
-    """What cannot be put into the file."""
+    """The reason why the file is not written any more; entries are stored in memory from then on."""
+    _pending: dict[bytes, CacheEntry] = attrs.field(factory=dict, init=False)
+    """Entries that are not in the file yet."""
+    _memory: MemoryBackend | None = attrs.field(default=None, init=False)
+    """Entries that cannot be written to the file."""
     _is_readable: bool = True
     _is_damaged: bool = False
-    _dropped: dict[bytes, Drop] = attrs.field(factory=dict, init=False)
-    """What is not to be found in the file any more, though it may still be there."""
+    _dropped: dict[bytes, DropEntry] = attrs.field(factory=dict, init=False)
+    """Entries that must not be found any more, though they may still be in the file."""
     _leases: int = 0
-    """How many were asked for."""
+    """Number of leases requested."""
     _seen: dict[str, float] = attrs.field(factory=dict, init=False)
     """When another owner was last seen alive, on Trio's clock."""
 
     def attach(self, writer: CacheWriter) -> None:
-        """Name who writes."""
+        """Set the writer."""
         self._writer = writer
 
-    def find(self, key: bytes) -> Entry | None:
-        """Return the entry that may be used."""
+    def find(self, key: bytes) -> CacheEntry | None:
+        """Return a usable entry."""
         entry = self._pending.get(key)
         if entry is None and self._memory is not None:
             entry = self._memory.find(key)
@@ -135,7 +142,7 @@ class FileShelf:
         return entry if entry is not None and entry.is_fresh(self._wall(), self._ttl) else None
 
     def has(self, key: bytes) -> bool:
-        """Return whether there is one."""
+        """Return whether a usable entry exists."""
         entry = self._pending.get(key)
         if entry is not None:
             return entry.is_fresh(self._wall(), self._ttl)
@@ -149,35 +156,35 @@ class FileShelf:
             self._failed(error)
             return False
 
-    def keep(self, key: bytes, entry: Entry) -> None:
-        """Write an entry, in place of the one that is there."""
+    def keep(self, key: bytes, entry: CacheEntry) -> None:
+        """Write an entry, replacing an existing one."""
         if self._memory is not None:
             self._memory.keep(key, entry)
             return
         self._pending[key] = entry
-        self._writer.put(Keep(key, entry))
+        self._writer.put(KeepEntry(key, entry))
 
     def drop(self, key: bytes, fault: ValueError | None = None) -> None:
-        """Remove an entry; a fault of it is reported."""
+        """Remove an entry; report it if it is damaged."""
         self._pending.pop(key, None)
-        dropped = self._dropped[key] = Drop(key)
+        dropped = self._dropped[key] = DropEntry(key)
         if self._memory is not None:
             self._memory.drop(key)
             return
         self._writer.put(dropped)
         if fault is not None and not self._is_damaged:
             self._is_damaged = True
-            message = f"{self.path}: an entry of the {CACHE.name} is damaged, and asked for again: {fault}"
+            message = f"{self.path}: an entry of the {CACHE.name} is damaged; its call is made again: {fault}"
             self._told(StoreError(message))
 
     @asynccontextmanager
-    async def lead(self, key: bytes, waiting: Waiting) -> AsyncGenerator[Entry | None]:
-        """Give the right to ask among all processes; or what another one has found out meanwhile.
+    async def lead(self, key: bytes, waiting: Waiting) -> AsyncGenerator[CacheEntry | None]:
+        """Grant the right to make a call among all processes; or return the entry stored meanwhile.
 
-        Without a life time there is nothing to wait for: nothing could be found.
+        Without a lifetime there is nothing to wait for: no entry could be used.
 
-        No checkpoint where the lease is free: a job that was let in makes its call in that step. If it
-        waited for a thread, it would hold no slot meanwhile, and the lane would let in others.
+        No checkpoint if the lease is free: an admitted job makes its call in that step. If it waited for a
+        thread, it would hold no slot meanwhile, and the lane would admit others.
         """
         if self._ttl <= 0 or self.error is not None:
             yield None
@@ -187,13 +194,13 @@ class FileShelf:
         try:
             yield None if self._take(key, lease) else await self._wait_turn(key, lease, waiting)
         finally:
-            # Whatever was kept goes before it, in the same order and mostly the same transaction.
-            self._writer.put(Release(key, lease))
+            # Pending entries go before it, in the same order and mostly in the same transaction.
+            self._writer.put(ReleaseLease(key, lease))
 
-    def written(self, told: Written) -> None:
-        """What the writer tells, in the event loop."""
+    def written(self, told: WriteReport) -> None:
+        """Handle a report of the writer, in the event loop."""
         for one in told.done:
-            if isinstance(one, Keep):
+            if isinstance(one, KeepEntry):
                 if self._pending.get(one.key) is one.entry:
                     del self._pending[one.key]
             elif self._dropped.get(one.key) is one:
@@ -207,21 +214,21 @@ class FileShelf:
             answer.claim.answered.set()
 
     def _take(self, key: bytes, lease: str) -> bool:
-        """Take a lease that is free; False where it is not, or the file is busy, or at fault."""
+        """Take a lease that is free; False if it is not, or the file is busy or faulty."""
         if self._claimer is None:
             return False
         try:
             return claim_lease(
                 self._claimer, key, lease, now=self._wall(), life=self._lease, ttl=self._ttl
             )
-        except sqlite3.Error:  # the writer tells what is wrong
+        except sqlite3.Error:  # the writer reports what is wrong
             return False
 
-    async def _wait_turn(self, key: bytes, lease: str, waiting: Waiting) -> Entry | None:
-        """Wait until one may ask; or the entry that is there by then."""
-        dead: Holder | None = None
+    async def _wait_turn(self, key: bytes, lease: str, waiting: Waiting) -> CacheEntry | None:
+        """Wait for the right to make the call; or return the entry that exists by then."""
+        dead: LeaseHolder | None = None
         while True:
-            claim = Claim(key, lease, dead)
+            claim = ClaimLease(key, lease, dead)
             self._writer.put(claim)
             with waiting():
                 await claim.answered.wait()
@@ -231,10 +238,12 @@ class FileShelf:
             if entry is not None or self.error is not None:
                 return entry
 
-    async def _watch(self, key: bytes, holder: Holder | None) -> tuple[Entry | None, Holder | None]:
-        """Look until the entry is there, or whoever asks has gone, or gives no sign of life.
+    async def _watch(
+        self, key: bytes, holder: LeaseHolder | None
+    ) -> tuple[CacheEntry | None, LeaseHolder | None]:
+        """Wait until the entry exists, or the lease's holder has ended or shows no sign of life.
 
-        Its signs are counted on Trio's clock: the one on the wall may jump.
+        Its signs are timed by Trio's clock: the wall clock may jump.
         """
         pause, since = FIRST_LOOK, trio.current_time()
         while True:
@@ -256,12 +265,15 @@ class FileShelf:
             elif now - since >= self._lease:
                 return None, holder
 
-    def _is_over(self, seen: Holder) -> bool:
-        """Whether a lease has run out; the clock alone does not say so, as it may have been set forward."""
+    def _is_over(self, seen: LeaseHolder) -> bool:
+        """Return whether a lease has expired.
+
+        The wall clock alone is not proof, as it may have been set forward.
+        """
         return seen.utc_expires <= self._wall() and not self._owners.lives(seen.owner)
 
     def _is_gone(self, owner: str, now: float) -> bool:
-        """Whether an owner has died; not looked at by each who waits for one of its replies."""
+        """Return whether an owner has died; not checked by every caller that waits for one of its replies."""
         if now - self._seen.get(owner, -LONGEST_LOOK) < LONGEST_LOOK / 2:
             return False
         self._seen[owner] = now
@@ -269,24 +281,24 @@ class FileShelf:
 
     def _failed(self, error: sqlite3.Error) -> None:
         failure = store_error(self.path, CACHE, error)
-        # A look that comes while the file is put in order finds nothing; that is no fault of the file.
+        # A lookup during recovery of the file finds nothing; that is not a fault of the file.
         if not isinstance(failure, BusyError):
             self._is_readable = False
             self._give_up(failure)
 
     def _give_up(self, failure: StoreError) -> None:
         if self._memory is None:
-            self.error, self._memory = failure, MemoryTables(self._ttl, self._wall)
+            self.error, self._memory = failure, MemoryBackend(self._ttl, self._wall)
             for key, entry in self._pending.items():
                 self._memory.keep(key, entry)
             self._pending.clear()
             self._told(failure)
 
     def close(self) -> None:
-        """Let go what is held in memory."""
+        """Release the memory."""
         if self._memory is not None:
             self._memory.close()
 
 
-Shelf: TypeAlias = MemoryTables | FileShelf
-"""Where entries are."""
+CacheBackend: TypeAlias = MemoryBackend | FileBackend
+"""A place of entries."""

@@ -1,11 +1,11 @@
-"""Replies that stand for equal calls: kept for days, shared by all who ask, and one call for all at once.
+"""Replies that are reused for equal calls: stored for days, shared between runs, one call at a time.
 
-What a key is made of is the provider's affair. Here a key is bytes, and a cache is two things in this order:
-a place to look (`backends`), and one call for all who find nothing there (`single_flight`). Between
-processes the right to make that call is a lease in the file.
+The provider defines the parts of a key. Here a key is bytes, and a cache is two things in this order: a
+lookup (`backends`), and one call for all callers that find nothing (`single_flight`). Between processes the
+right to make that call is a lease in the file.
 
-A cache never fails a run. What is wrong with its file is told, once, and the run goes on with what memory
-holds.
+A cache never fails a run. A problem of its file is reported once, and the run continues with the tables in
+memory.
 """
 
 import sqlite3
@@ -22,51 +22,51 @@ import trio
 from trioeval.errors import StoreError
 from trioeval.evaluation.journal import Paid
 from trioeval.providers.bounds import MOST_BYTES
-from trioeval.store.cache.backends import FileShelf, MemoryTables, Shelf, Waiting
+from trioeval.store.cache.backends import CacheBackend, FileBackend, MemoryBackend, Waiting
 from trioeval.store.cache.entry import to_entry
 from trioeval.store.cache.file import CACHE, LIFETIME, Owners
-from trioeval.store.cache.single_flight import Flights
-from trioeval.store.cache.writer import PATIENCE, CacheWriter, Stop, Written
+from trioeval.store.cache.single_flight import SingleFlight
+from trioeval.store.cache.writer import PATIENCE, CacheWriter, StopWriting, WriteReport
 from trioeval.store.database import RunLock, open_database, open_patiently, open_reading
 
 LEASE = 15.0
-"""Seconds after which a process that gives no sign of life does not ask any more."""
+"""Seconds after which a process without a sign of life loses its leases."""
 
 _LOOK = 0.05
-"""Seconds that a look may wait: the event loop waits with it."""
+"""Seconds that a lookup may wait; the event loop waits with it."""
 
 CLOSE_GRACE = 30.0
-"""Seconds that writing what is left may take at the end."""
+"""Seconds that writing may take at the end."""
 
 
 @attrs.frozen
 class CacheStatistics:
-    """What a cache has done so far."""
+    """The statistics of a cache so far."""
 
     hits: int
-    """Replies that were there."""
+    """Replies found in the cache."""
     shared: int
     """Replies of calls that others made at the same time."""
     calls: int
-    """Calls that were made."""
+    """Calls made."""
 
 
 @attrs.define(eq=False)
 class Cache:
     """A `trioeval.evaluation.provider_calls.ReplyCache`; see `open_cache`."""
 
-    _shelf: Shelf
+    _shelf: CacheBackend
     _wall: Callable[[], float]
-    _flights: Flights[Paid] = attrs.field(factory=Flights)
+    _flights: SingleFlight[Paid] = attrs.field(factory=SingleFlight)
     _hits: int = 0
     _shared: int = 0
     _calls: int = 0
     _renewed: set[int] = attrs.field(factory=set)
-    """Hashes of the keys that were asked anew: what they got since is not asked for once more."""
+    """Hashes of the keys that were refreshed: their new replies are not refreshed once more."""
 
     @property
     def error(self) -> StoreError | None:
-        """Why it only uses its memory; None as long as all is well."""
+        """The reason why it only uses its memory; None if it uses the file."""
         return self._shelf.error
 
     def has(self, key: bytes, /) -> bool:
@@ -82,12 +82,12 @@ class Cache:
         refresh: bool = False,
         most_bytes: int = MOST_BYTES,
     ) -> Paid:
-        """See `ReplyCache`. A checkpoint, unless nothing is there and `fetch` is none.
+        """See `ReplyCache`. A checkpoint, unless nothing is found and `fetch` is not one.
 
-        Where nothing is there and nobody asks, `fetch` is called in the same step.
-        `cached` is true of every reply that was not fetched by this very call. With `refresh`, equal
-        calls are one as well: a reply that was asked anew since the cache was opened is not old.
-        What was there goes also where the new reply is none to be kept; it stays where the call fails.
+        If no entry exists and no equal call is in progress, `fetch` is called in the same step. `cached` is
+        true for every reply that was not fetched by this call. With `refresh`, equal calls are one as well: a
+        reply that was fetched since the cache was opened is not old. The earlier entry is also removed if the
+        new reply is not cacheable; it stays if the call fails.
         """
         refresh = refresh and hash(key) not in self._renewed
         if not refresh and (found := self._find(key, most_bytes)) is not None:
@@ -107,7 +107,7 @@ class Cache:
         self._shelf.drop(key)
 
     def statistics(self) -> CacheStatistics:
-        """A snapshot."""
+        """Return a snapshot."""
         return CacheStatistics(hits=self._hits, shared=self._shared, calls=self._calls)
 
     def _find(self, key: bytes, most_bytes: int) -> Paid | None:
@@ -148,7 +148,7 @@ class Cache:
         if refresh and entry is not None:
             self._renewed.add(hash(key))
         elif refresh:
-            self._shelf.drop(key)  # what was there is not the answer any more
+            self._shelf.drop(key)  # the earlier reply is not current any more
         return paid
 
 
@@ -166,18 +166,19 @@ async def open_cache(
     """Open a cache, and close it with everything written.
 
     Args:
-        path: Of its file, which is made if it is not there; None is a cache in memory, without threads.
-        ttl_s: Seconds that a reply may be used, ≥ 0. With 0 none is found that was there before; equal
-            calls at the same time are one all the same.
-        lease_s: Seconds after which another process that asked, and was killed, is not waited for.
+        path: The path of its file, which is created if it does not exist; None is a cache in memory,
+            without threads.
+        ttl_s: Seconds that a reply may be used, ≥ 0. With 0 no earlier reply is used; equal calls at the
+            same time are still one.
+        lease_s: Seconds after which another process that makes the call, and was killed, is not waited for.
         patience_s: Seconds that another program may keep the file locked while it is opened.
         wal: Whether the file has a write-ahead log, see `open_store`.
-        wall: Tells the time, in seconds since 1970; may jump.
-        told: Hears what is wrong with the file, at most once, and once of damaged entries; before that,
-            that another program keeps the file locked, if that takes long.
+        wall: Returns the time, in seconds since 1970; may jump.
+        told: Called with problems of the file, at most once, and once with damaged entries; before that,
+            with a notice if another program keeps the file locked for long.
     """
     if path is None:
-        with closing(MemoryTables(ttl_s, wall)) as memory:
+        with closing(MemoryBackend(ttl_s, wall)) as memory:
             yield Cache(memory, wall)
         return
     owner = uuid.uuid4().hex
@@ -192,11 +193,11 @@ async def open_cache(
         )
     except StoreError as error:
         told(error)
-        with closing(MemoryTables(ttl_s, wall, error)) as memory:
+        with closing(MemoryBackend(ttl_s, wall, error)) as memory:
             yield Cache(memory, wall)
         return
     owners = Owners.of(path)
-    shelf = FileShelf(
+    shelf = FileBackend(
         path,
         files.reading,
         files.claiming,
@@ -209,7 +210,7 @@ async def open_cache(
     )
     token = trio.lowlevel.current_trio_token()
 
-    def tell(written: Written) -> None:
+    def tell(written: WriteReport) -> None:
         token.run_sync_soon(shelf.written, written)
 
     writer = CacheWriter(files.writing, owner, owners, ttl_s, lease_s, wall, tell)
@@ -219,8 +220,8 @@ async def open_cache(
         yield Cache(shelf, wall)
     finally:
         files.close_claiming()
-        writer.put(Stop())
-        # What is paid for is to be kept also where the run was cancelled.
+        writer.put(StopWriting())
+        # Paid replies must be stored even if the run was cancelled.
         with trio.move_on_after(CLOSE_GRACE, shield=True):
             await trio.to_thread.run_sync(writer.join, abandon_on_cancel=True)
         files.close()
@@ -229,11 +230,11 @@ async def open_cache(
 
 @attrs.frozen
 class _Files:
-    """What is open while a cache is."""
+    """The connections of an open cache."""
 
     lock: RunLock | None
     writing: sqlite3.Connection
-    """The writer closes it."""
+    """Closed by the writer."""
     reading: sqlite3.Connection
     claiming: sqlite3.Connection | None
     """None where a commit may wait for the disk."""
@@ -265,4 +266,4 @@ class _Files:
 
 
 def _nobody(_error: StoreError) -> None:
-    """Hears what nobody wants to hear."""
+    """Ignore an error."""

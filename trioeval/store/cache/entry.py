@@ -1,4 +1,4 @@
-"""What is kept of a reply: its JSON text, how long the call took, and when it was."""
+"""An entry of the cache: the JSON text of a reply, the latency of its call, and its time."""
 
 import json
 
@@ -10,61 +10,62 @@ from trioeval.providers.bounds import has_more_marks, most_marks
 from trioeval.store.records import read_reply, reply_json
 
 _COPIES = 3
-"""How often a value of a reply may be kept: as output, as it was received, and in what is known of it."""
+"""The number of copies of a value in an entry: as output, as received, and in the metadata."""
 _TIMES = 8
-"""How many times its bytes a kept reply may have: twice, each byte in ASCII as up to three, and the rest."""
+"""The largest ratio of an entry to its reply's bytes: two copies, each byte in ASCII as up to three, and the
+rest."""
 _FIRST_ERROR = 400
-"""HTTP statuses from here on are failures."""
+"""The first HTTP status that is a failure."""
 
 
 @attrs.frozen
-class Entry:
-    """A reply in the cache."""
+class CacheEntry:
+    """An entry of the cache."""
 
     text: str = attrs.field(repr=False)
     """The reply as JSON, in ASCII."""
     latency_ms: float
-    """Of the call that it came from."""
+    """Milliseconds of its call."""
     utc_created: float
-    """When it was kept: seconds since 1970."""
+    """The time of its creation: seconds since 1970."""
 
     def paid(self, most_bytes: int) -> Paid:
-        """The reply, each time one of its own.
+        """Return the reply, a new object each time.
 
         Args:
-            most_bytes: That the reply may have had when it came. What is kept holds it twice, as output and
-                as it was received, and each time in ASCII; it may have many times as many bytes, and more
-                is no reply that was kept.
+            most_bytes: The bytes that the reply was allowed when it arrived. An entry has it twice, as output
+                and as received, and each time in ASCII; it may have many times as many bytes, and more cannot
+                be a stored reply.
 
         Raises:
-            ProviderError: `malformed_reply`: it is larger than that; nothing of it was read.
-            ValueError: The text is none of a reply.
+            ProviderError: `malformed_reply`: it is larger than that; nothing of it was parsed.
+            ValueError: The text is not that of a reply.
         """
         marks = _COPIES * most_marks(most_bytes)
         if len(self.text) > _TIMES * most_bytes or has_more_marks(self.text.encode(), marks):
-            what = "the reply in the cache is larger than a reply may be"
-            hint = "ask again with --refresh, or give its provider a larger bound"
+            what = "the reply in the cache exceeds the size limit of replies"
+            hint = "call again with --refresh, or raise the limit of its provider"
             raise ProviderError(
                 "malformed_reply", f"{what} (maxResponseBytes: {most_bytes}); {hint}"
             )
         return Paid(read_reply(json.loads(self.text)), self.latency_ms, cached=True)
 
     def is_fresh(self, now: float, ttl: float) -> bool:
-        """Whether it may be used: a clock that was put back makes no entry too old, or good for ever.
+        """Return whether it may be used: a clock set back makes no entry too old, or valid for ever.
 
         Example:
-            >>> entry = Entry("", 0.0, 100.0)
+            >>> entry = CacheEntry("", 0.0, 100.0)
             >>> [entry.is_fresh(now, 10) for now in (95, 109.9, 110, 89)], entry.is_fresh(100, 0)
             ([True, True, False, False], False)
         """
         return abs(now - self.utc_created) < ttl
 
 
-def to_entry(paid: Paid, now: float) -> Entry | None:
-    """What is kept of a reply; None if nothing.
+def to_entry(paid: Paid, now: float) -> CacheEntry | None:
+    """Return the entry for a reply; None if it is not cacheable.
 
-    Not kept is what is empty, what JSON cannot hold, and what a server said that would not take the
-    prompt: none of it is worth what asking again costs. A refusal of the model is an answer like others.
+    Not cacheable are empty replies, values that JSON cannot hold, and notices of a server that would not
+    process the prompt: none of them saves anything. A refusal of the model is an ordinary reply.
     """
     reply = paid.reply
     if reply.output is None or reply.output in ("", [], {}):
@@ -76,4 +77,4 @@ def to_entry(paid: Paid, now: float) -> Entry | None:
     data = reply_json(reply)
     if data is None:
         return None
-    return Entry(json.dumps(data, separators=(",", ":")), paid.latency_ms, now)
+    return CacheEntry(json.dumps(data, separators=(",", ":")), paid.latency_ms, now)

@@ -1,4 +1,4 @@
-"""The tables of the cache, and what is asked of them."""
+"""The tables of the cache file, and their statements."""
 
 import json
 import os
@@ -16,7 +16,7 @@ import attrs
 from filelock import FileLock, Timeout
 
 from trioeval.providers.cache_key import name_in
-from trioeval.store.cache.entry import Entry
+from trioeval.store.cache.entry import CacheEntry
 from trioeval.store.database import (
     DatabaseKind,
     RunLock,
@@ -27,36 +27,36 @@ from trioeval.store.database import (
 )
 from trioeval.store.records import read_text, stored_json
 
-# Who uses a database, such as one who has leases of a cache, and whether that process still lives.
+# The users of a cache file, such as holders of leases, and whether their processes still live.
 #
-# Whoever opens it has a name, and a file of that name beside the database that is locked for as long as
-# it is open. The system frees the lock when the process ends, however it ends: so the leases of a name
-# whose file is there and free belong to nobody, and nobody waits for them. Where there is no such file, locks
-# say nothing: its owner may live and its file have been deleted.
+# Each user has an id, and a file of that name beside the database that is locked for as long as the user has
+# it open. The system frees the lock when the process ends, however it ends: so the leases of an id whose file
+# exists and is not locked have no owner, and need not be waited for. If the file does not exist, locks are no
+# evidence: the owner may live and its file have been deleted.
 #
-# Taking a lock creates its file, so a look at a file that is deleted in that moment finds one of its own
+# Taking a lock creates its file, so a check of a file that is deleted at that moment finds one of its own
 # making, which is free. Owners therefore write into theirs: an empty file is not evidence of a death.
 
 
-_SHORT = 0.5  # seconds; whoever only looks whether it is free holds it for much less
+_SHORT = 0.5  # seconds; a check for a free lock holds it for much less
 _TRIES = 5
-_NAME = re.compile(r"[0-9a-f]{32}")  # what else stands in a file is no part of a path
+_NAME = re.compile(r"[0-9a-f]{32}")  # any other text in a file is not part of a path
 
 
 @attrs.frozen
 class Owners:
-    """The files of those who have a cache open."""
+    """The lock files of those who have a cache open."""
 
     database: Path
-    """The cache; links were followed."""
+    """The path of the cache, with links followed."""
 
     @classmethod
     def of(cls, path: Path) -> "Owners":
-        """Those of a cache, by whatever name it is opened."""
+        """Return the lock files of a cache, by any name of it."""
         return cls(real_path(path))
 
     def path(self, owner: str) -> Path:
-        """The file of one.
+        """Return the file of an owner.
 
         Example:
             >>> Owners(Path("/x/cache.db")).path("0a").name
@@ -65,16 +65,16 @@ class Owners:
         return self.database.with_name(f"{self.database.name}-{owner}.lock")
 
     def enter(self, owner: str) -> RunLock | None:
-        """Say that one lives, until the lock is released; None where nothing can be locked."""
+        """Lock the file of an owner, until the lock is released; None where nothing can be locked."""
         for _ in range(_TRIES):
             lock = self._locked(owner, _SHORT, _mark)
             if lock is None or lock.path.exists():
                 return lock
-            lock.release()  # another one took the file for that of somebody who died, as it was made
+            lock.release()  # another process removed the new file as that of a dead owner
         return None
 
     def is_gone(self, owner: str) -> bool:
-        """Whether the one of that name has died; False where nothing says so. Some 0.2 ms."""
+        """Return whether an owner has died; False without evidence. Takes 0.2 ms."""
         lock = self._left_by(owner)
         if lock is None:
             return False
@@ -82,7 +82,7 @@ class Owners:
         return True
 
     def lives(self, owner: str) -> bool:
-        """Whether the one of that name holds its lock; False where nothing says so. Some 0.2 ms."""
+        """Return whether an owner holds its lock; False without evidence. Takes 0.2 ms."""
         if not _NAME.fullmatch(owner) or not self.path(owner).exists():
             return False
         lock = self._locked(owner, 0)
@@ -92,21 +92,22 @@ class Owners:
         return False
 
     def take(self, owner: str, *, is_silent: bool) -> RunLock | None:
-        """The lock of one that has died; None where it lives, or where nothing proves its death.
+        """Return the lock of an owner that has died; None if it lives, or without evidence of its death.
 
         Args:
             owner: Its id.
-            is_silent: Whether it has given no sign of life lately. It has then died also if its file is gone.
+            is_silent: Whether it has shown no sign of life lately. It then counts as dead also if its file is
+                gone.
         """
         if is_silent and _NAME.fullmatch(owner):
             return self._locked(owner, 0)
         return self._left_by(owner)
 
     def bury(self, forget: Callable[[str], None]) -> None:
-        """Forget all who have died, and remove their files.
+        """Forget all dead owners, and remove their files.
 
         Raises:
-            Exception: What `forget` raised; the file of whom it concerned stays.
+            Exception: Any that `forget` raised; the file of that owner stays.
         """
         start, end = f"{self.database.name}-", ".lock"
         try:
@@ -128,7 +129,7 @@ class Owners:
             lock.release()
 
     def _left_by(self, owner: str) -> RunLock | None:
-        """The lock that one who died left; None where it lives, or where there is no file of its own."""
+        """Return the lock that a dead owner left; None if it lives, or has no file of its own."""
         if not _NAME.fullmatch(owner) or not self.path(owner).exists():
             return None
         sizes: list[int] = []
@@ -161,7 +162,7 @@ def _mark(file: int) -> None:
 
 
 LIFETIME = 1_209_600.0
-"""Seconds that an entry may be used where nobody says anything: 14 days."""
+"""Seconds that an entry may be used by default: 14 days."""
 
 CACHE = DatabaseKind(
     name="cache of replies",
@@ -202,7 +203,7 @@ CACHE = DatabaseKind(
             """,
         ),
     ),
-    hint="name another file with CACHE_PATH, or go without it with --no-cache",
+    hint="name another file with CACHE_PATH, or disable it with --no-cache",
 )
 
 _FIND = "SELECT reply, checksum, latency_ms, utc_created FROM entry WHERE key = ?"
@@ -232,26 +233,26 @@ _SWEEP = """
 
 
 @attrs.frozen
-class Holder:
-    """Who asks a question just now, in whatever process."""
+class LeaseHolder:
+    """The process that makes a call at the moment."""
 
     lease: str
-    """The name of its lease, which no other one ever has."""
+    """The unique name of its lease."""
     beat: int
-    """Grows as long as it is alive."""
+    """Increases as long as it is alive."""
     utc_expires: float
 
     @property
     def owner(self) -> str:
-        """Who it is."""
+        """The id of the owner."""
         return self.lease.partition("/")[0]
 
 
-def find_entry(connection: sqlite3.Connection, key: bytes) -> Entry | None:
-    """An entry, however old.
+def find_entry(connection: sqlite3.Connection, key: bytes) -> CacheEntry | None:
+    """Return an entry, however old.
 
     Raises:
-        ValueError: There is one that is damaged.
+        ValueError: The entry is damaged.
         sqlite3.Error: The database cannot be read.
     """
     row = connection.execute(_FIND, (key,)).fetchone()
@@ -259,12 +260,12 @@ def find_entry(connection: sqlite3.Connection, key: bytes) -> Entry | None:
 
 
 def has_entry(connection: sqlite3.Connection, key: bytes, now: float, ttl: float) -> bool:
-    """Whether there is one that may be used."""
+    """Return whether a usable entry exists."""
     return connection.execute(_HAS, (key, now, ttl)).fetchone() is not None
 
 
-def keep_entry(connection: sqlite3.Connection, key: bytes, entry: Entry) -> None:
-    """Write an entry, in place of the one that is there."""
+def keep_entry(connection: sqlite3.Connection, key: bytes, entry: CacheEntry) -> None:
+    """Write an entry, replacing an existing one."""
     stored = stored_json(entry.text)
     total = zlib.crc32(entry.text.encode("ascii"))
     told = (entry.utc_created, entry.latency_ms, len(stored), total, stored)
@@ -277,18 +278,18 @@ def drop_entry(connection: sqlite3.Connection, key: bytes) -> None:
 
 
 def sweep_entries(connection: sqlite3.Connection, before: float, most: int) -> int:
-    """Remove entries of before an instant, `most` of them at most, and say how many that were."""
+    """Remove at most `most` entries created before an instant, and return their number."""
     return connection.execute(_SWEEP, (before, most)).rowcount
 
 
 def trim_entries(connection: sqlite3.Connection, most: int) -> None:
-    """Remove the oldest entries until the pages in use have `most` bytes at most."""
+    """Remove the oldest entries until the pages in use have at most `most` bytes."""
     while connection.execute(_USED).fetchone()[0] > most and connection.execute(_OLDEST).rowcount:
         pass
 
 
-def all_entries(connection: sqlite3.Connection) -> Iterator[tuple[bytes, str, Entry | None]]:
-    """Key, provider and entry of all, oldest first; None for one that is damaged."""
+def all_entries(connection: sqlite3.Connection) -> Iterator[tuple[bytes, str, CacheEntry | None]]:
+    """Yield key, provider and entry of all entries, oldest first; None for a damaged entry."""
     rows: Iterator[Any] = connection.execute(
         "SELECT key, provider, reply, checksum, latency_ms, utc_created FROM entry ORDER BY utc_created"
     )
@@ -299,17 +300,17 @@ def all_entries(connection: sqlite3.Connection) -> Iterator[tuple[bytes, str, En
             yield key, provider, None
 
 
-def find_holder(connection: sqlite3.Connection, key: bytes) -> Holder | None:
-    """Who has the lease of a question."""
+def find_holder(connection: sqlite3.Connection, key: bytes) -> LeaseHolder | None:
+    """Return the holder of the lease of a key."""
     asked = "SELECT owner, beat, utc_expires FROM lease WHERE key = ?"
     row = connection.execute(asked, (key,)).fetchone()
-    return None if row is None else Holder(*row)
+    return None if row is None else LeaseHolder(*row)
 
 
 def lease_name(owner: str, number: int) -> str:
-    """The name of a lease.
+    """Return the name of a lease.
 
-    It has a number so that one that is given back late takes no later one of its owner along.
+    It contains a number so that returning one late does not return a later one of the same owner.
     """
     return f"{owner}/{number}"
 
@@ -317,52 +318,52 @@ def lease_name(owner: str, number: int) -> str:
 def claim_lease(
     connection: sqlite3.Connection, key: bytes, lease: str, *, now: float, life: float, ttl: float
 ) -> bool:
-    """Take the lease of a question without a lease or a reply; return whether that worked."""
+    """Take the lease of a key without a lease or a reply; return whether that succeeded."""
     return connection.execute(_CLAIM, (key, lease, now + life, now, ttl)).rowcount == 1
 
 
 def take_lease(connection: sqlite3.Connection, key: bytes, lease: str, expires: float) -> None:
-    """Take the lease of a question, from whoever has it."""
+    """Take the lease of a key, from any holder."""
     row = (key, lease, 0, expires)
     connection.execute("INSERT OR REPLACE INTO lease VALUES (?, ?, ?, ?)", row)
 
 
 def has_leases(connection: sqlite3.Connection, owner: str) -> bool:
-    """Whether an owner has any."""
+    """Return whether an owner has leases."""
     return bool(connection.execute(_HOLDS, (f"{owner}/",)).fetchone()[0])
 
 
 def renew_leases(connection: sqlite3.Connection, owner: str, expires: float) -> None:
-    """Say that their owner is alive."""
+    """Renew the leases of a living owner."""
     connection.execute(_RENEW, (expires, f"{owner}/"))
 
 
 def give_back(connection: sqlite3.Connection, key: bytes, lease: str) -> None:
-    """Give back a lease, if it is still one's own."""
+    """Return a lease, if it is still the caller's."""
     connection.execute("DELETE FROM lease WHERE key = ? AND owner = ?", (key, lease))
 
 
 def give_all_back(connection: sqlite3.Connection, owner: str) -> None:
-    """Give back all leases of an owner."""
+    """Return all leases of an owner."""
     connection.execute(_GIVE_ALL, (f"{owner}/",))
 
 
 def sweep_leases(connection: sqlite3.Connection, before: float) -> None:
-    """Remove those that ended before an instant."""
+    """Remove leases that expired before an instant."""
     connection.execute("DELETE FROM lease WHERE utc_expires < ?", (before,))
 
 
-def _read(stored: Any, total: Any, latency_ms: Any, created: Any) -> Entry:
+def _read(stored: Any, total: Any, latency_ms: Any, created: Any) -> CacheEntry:
     try:
         text = read_text(stored)
         if zlib.crc32(text.encode("ascii")) != total:
-            raise ValueError("its check sum is another one")
-        return Entry(text, float(latency_ms), float(created))
+            raise ValueError("its checksum does not match")
+        return CacheEntry(text, float(latency_ms), float(created))
     except (TypeError, AttributeError, zlib.error) as error:
         raise ValueError(str(error)) from error
 
 
-# What is in the file of a cache, for people: how much, of whom, and away with it.
+# The contents of a cache file, for people: sizes, providers, and removal.
 
 
 _PATIENCE = 5.0
@@ -373,32 +374,32 @@ class ProviderShare:
     """The entries of one provider."""
 
     provider: str
-    """`openai:gpt-4.1`; "" where the keys do not say."""
+    """`openai:gpt-4.1`; "" if the keys do not contain it."""
     entries: int
     bytes: int
 
 
 @attrs.frozen(kw_only=True)
 class CacheContents:
-    """What a cache holds."""
+    """The contents of a cache."""
 
     entries: int
     bytes: int
-    """Of their texts as they are stored."""
+    """Bytes of the entries as they are stored."""
     file_bytes: int
-    """Of the file, and of its log."""
+    """Bytes of the file, including its log."""
     utc_oldest: str | None
-    """As ISO 8601; None where there is nothing."""
+    """As ISO 8601; None if there are no entries."""
     utc_newest: str | None
     providers: Sequence[ProviderShare]
-    """The largest first."""
+    """The providers, largest first."""
 
 
 def read_contents(path: Path) -> CacheContents:
-    """Look through a cache.
+    """Return the contents of a cache.
 
     Raises:
-        StoreError: It is not there, or cannot be read.
+        StoreError: It does not exist, or cannot be read.
     """
     with _opened(path, writes=False) as file:
         shares = [
@@ -427,21 +428,21 @@ def clear_cache(
     provider: str | None = None,
     now: float | None = None,
 ) -> int:
-    """Remove entries, give their room back, and say how many they were.
+    """Remove entries, free their space, and return their number.
 
     Args:
-        path: Of the file. Others may use it meanwhile.
-        older_than_s: Only those of at least this age; None takes all.
-        provider: Only those of this one, and of its models: `openai` and `openai:gpt-4.1`.
+        path: The path of the file. Others may use it meanwhile.
+        older_than_s: Only entries of at least this age; None takes all.
+        provider: Only entries of this provider and its models: `openai` and `openai:gpt-4.1`.
         now: Seconds since 1970; None is now.
 
     Raises:
-        StoreError: The cache is not there, or cannot be written.
+        StoreError: The cache does not exist, or cannot be written.
     """
     now = time.time() if now is None else now
     older = -1.0 if older_than_s is None else older_than_s
     with _opened(path, writes=False):
-        pass  # a file that is not there is not made
+        pass  # fail if the file does not exist, instead of creating it
     with _opened(path, writes=True) as file:
         removed = file.execute(
             "DELETE FROM entry WHERE (?1 < 0 OR utc_created <= ?2)"
@@ -455,10 +456,10 @@ def clear_cache(
 
 
 def export_entries(path: Path) -> Iterator[Mapping[str, Any]]:
-    """All entries as JSON data, oldest first; damaged ones are left out.
+    """Yield all entries as JSON data, oldest first; damaged ones are left out.
 
     Raises:
-        StoreError: The cache is not there, or cannot be read.
+        StoreError: The cache does not exist, or cannot be read.
     """
     with _opened(path, writes=False) as file:
         for key, provider, entry in all_entries(file):
@@ -488,5 +489,5 @@ def _opened(path: Path, *, writes: bool) -> Iterator[sqlite3.Connection]:
 def _stamp(seconds: float) -> str:
     try:
         return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
-    except (OverflowError, ValueError, OSError):  # a clock that was wrong by millennia
+    except (OverflowError, ValueError, OSError):  # the clock was wrong by millennia
         return f"{seconds:.0f} s"

@@ -1,16 +1,16 @@
-"""One call for all who ask the same at the same time.
+"""One call for all callers that make equal calls at the same time.
 
-Whoever asks first leads: it makes the call. The others wait in line, and hold nothing meanwhile. What comes
-of the call decides how it goes on:
+The first caller leads: it makes the call. The others queue, and hold nothing meanwhile. The result of the
+call decides what follows:
 
-* a value is everybody's;
-* a failure of the call itself (`CallError`) is everybody's too: asking again is the lane's affair, and it
-  has done so already;
-* anything else concerns the leader alone, such as its cancellation, its time or its budget: the next in line
-  leads. Only that one is woken, so a crowd of waiters costs one step each, however often a leader goes.
+* a value is shared with all;
+* a failure of the call itself (`CallError`) is shared too: retries belong to the lane, which has made them
+  already;
+* anything else concerns the leader alone, such as its cancellation, its timeout or its budget: the next in
+  the queue leads. Only that one is woken, so many waiters cost one step each, however often a leader ends.
 
-A leader that is woken and cancelled at the same instant still leads, for a moment: its call ends at its
-first checkpoint, and the next takes over. So no key is ever left with a line and nobody who leads.
+A leader that is woken and cancelled at the same instant still leads, for a moment: its call ends at its first
+checkpoint, and the next takes over. So no key is left with a queue and without a leader.
 """
 
 from collections.abc import Awaitable, Callable
@@ -27,28 +27,28 @@ E = TypeVar("E", bound=BaseException)
 
 
 @attrs.frozen
-class Landing(Generic[V]):
-    """What came of a call."""
+class SharedResult(Generic[V]):
+    """The result of a call."""
 
     value: V
     is_own: bool
-    """Whether the call was one's own, and not that of somebody else who asked the same."""
+    """True if the call was the caller's own, not that of another one with equal arguments."""
 
 
 @attrs.define(eq=False)
-class _Seat:
-    """A place in line."""
+class _QueuedCaller:
+    """A position in the queue."""
 
     woken: trio.Event = attrs.field(factory=trio.Event)
 
 
 @attrs.define(eq=False)
-class _Flight(Generic[V]):
-    """A call that is under way, or about to be."""
+class _SharedCall(Generic[V]):
+    """A call that is in progress, or about to be."""
 
-    line: dict[_Seat, None] = attrs.field(factory=dict)
-    """Who waits, first come first."""
-    landing: Landing[V] | None = None
+    line: dict[_QueuedCaller, None] = attrs.field(factory=dict)
+    """The waiters, first come, first served."""
+    landing: SharedResult[V] | None = None
     failure: CallError | None = None
 
     @property
@@ -57,10 +57,10 @@ class _Flight(Generic[V]):
 
 
 @attrs.define(eq=False)
-class Flights(Generic[V]):
-    """The calls that are under way, by their key."""
+class SingleFlight(Generic[V]):
+    """The calls in progress, by key."""
 
-    _by_key: dict[bytes, _Flight[V]] = attrs.field(factory=dict)
+    _by_key: dict[bytes, _SharedCall[V]] = attrs.field(factory=dict)
 
     def __contains__(self, key: object) -> bool:
         return key in self._by_key
@@ -73,18 +73,18 @@ class Flights(Generic[V]):
         key: bytes,
         fetch: Callable[[], Awaitable[V]],
         waiting: Callable[[], AbstractContextManager[object]],
-    ) -> Landing[V]:
-        """What the call that is under way gives, or else `fetch`, which others may join.
+    ) -> SharedResult[V]:
+        """Return the result of the call in progress, or else call `fetch`, which others may join.
 
-        A checkpoint if one has to wait, or `fetch` is one.
+        A checkpoint if it has to wait, or `fetch` is one.
 
         Raises:
             CallError: The call that was joined failed; a copy for each.
-            Exception: Whatever one's own `fetch` raised.
+            Exception: Any that the caller's own `fetch` raised.
         """
         flight = self._by_key.get(key)
         if flight is None:
-            flight = self._by_key[key] = _Flight()
+            flight = self._by_key[key] = _SharedCall()
         else:
             await self._wait(key, flight, waiting)
             if flight.failure is not None:
@@ -96,11 +96,11 @@ class Flights(Generic[V]):
     async def _wait(
         self,
         key: bytes,
-        flight: _Flight[V],
+        flight: _SharedCall[V],
         waiting: Callable[[], AbstractContextManager[object]],
     ) -> None:
-        """Wait until the call is over, or one is to lead."""
-        seat = _Seat()
+        """Wait until the call is over, or the caller is to lead."""
+        seat = _QueuedCaller()
         flight.line[seat] = None
         has_come = False
         try:
@@ -110,13 +110,13 @@ class Flights(Generic[V]):
         finally:
             flight.line.pop(seat, None)
             if seat.woken.is_set() and not has_come and not flight.is_over:
-                self._hand_over(key, flight)  # one was to lead, and cannot
+                self._hand_over(key, flight)  # this one was to lead, and cannot
 
     async def _lead(
-        self, key: bytes, flight: _Flight[V], fetch: Callable[[], Awaitable[V]]
-    ) -> Landing[V]:
+        self, key: bytes, flight: _SharedCall[V], fetch: Callable[[], Awaitable[V]]
+    ) -> SharedResult[V]:
         try:
-            landing = flight.landing = Landing(await fetch(), is_own=True)
+            landing = flight.landing = SharedResult(await fetch(), is_own=True)
         except CallError as error:
             flight.failure = error
             raise
@@ -129,8 +129,8 @@ class Flights(Generic[V]):
                 self._hand_over(key, flight)
         return landing
 
-    def _hand_over(self, key: bytes, flight: _Flight[V]) -> None:
-        """Let the next in line lead; without a line there is nothing to lead."""
+    def _hand_over(self, key: bytes, flight: _SharedCall[V]) -> None:
+        """Let the next in the queue lead, if there is one."""
         seat = next(iter(flight.line), None)
         if seat is None:
             del self._by_key[key]
@@ -140,7 +140,7 @@ class Flights(Generic[V]):
 
 
 def again(error: E) -> E:
-    """The same error, to be raised elsewhere too: one that is raised twice mixes up two tracebacks.
+    """Return a copy of an error, to raise elsewhere: an error raised twice mixes up two tracebacks.
 
     Example:
         >>> from trioeval.errors import ProviderError

@@ -1,11 +1,11 @@
 """The thread that writes to the cache: entries and leases, in group commits.
 
-Everything that waits is written in one transaction, at once: whoever asks for a lease waits for it. The
-thread also keeps the leases of its process alive, so that a busy event loop loses none; it dies with the
-process, and so do they.
+All pending items are written in one transaction, at once: a caller that requests a lease waits for it. The
+thread also renews the leases of its process, so that a busy event loop loses none; it ends with the process,
+and so do they.
 
-It has one way to fail: the file cannot be written. Then it says so once, and grants every lease that is
-asked for, so that no call waits for a disk.
+It has one way to fail: the file cannot be written. Then it reports that once, and grants every requested
+lease, so that no call waits for a disk.
 """
 
 import queue
@@ -20,10 +20,10 @@ from typing import TypeAlias
 import attrs
 import trio
 
-from trioeval.store.cache.entry import Entry
+from trioeval.store.cache.entry import CacheEntry
 from trioeval.store.cache.file import (
     LIFETIME,
-    Holder,
+    LeaseHolder,
     Owners,
     drop_entry,
     find_holder,
@@ -39,7 +39,7 @@ from trioeval.store.cache.file import (
 )
 
 MOST = 500
-"""Things that are written in one transaction."""
+"""The most items of one transaction."""
 
 PATIENCE = 10.0
 """Seconds that another program may keep the file locked."""
@@ -50,80 +50,80 @@ _LEASES_KEPT = 3600.0
 
 
 @attrs.frozen
-class Keep:
+class KeepEntry:
     """Write an entry."""
 
     key: bytes
-    entry: Entry
+    entry: CacheEntry
 
 
 @attrs.frozen
-class Drop:
+class DropEntry:
     """Remove an entry."""
 
     key: bytes
 
 
 @attrs.frozen
-class Release:
-    """Give back a lease."""
+class ReleaseLease:
+    """Return a lease."""
 
     key: bytes
     lease: str
 
 
 @attrs.frozen
-class Sweep:
-    """Remove some of what is too old."""
+class SweepEntries:
+    """Remove some entries that are too old."""
 
     left: int = _SWEEPS
-    """How often at most."""
+    """The most repetitions."""
 
 
 @attrs.frozen
-class Stop:
-    """Write what is there, and end."""
+class StopWriting:
+    """Write all pending items, and end."""
 
 
 @attrs.define(eq=False)
-class Claim:
-    """Ask for a lease."""
+class ClaimLease:
+    """Request a lease."""
 
     key: bytes
     lease: str
-    dead: Holder | None = None
-    """Who has it and gives no sign of life."""
+    dead: LeaseHolder | None = None
+    """The holder that shows no sign of life."""
     answered: trio.Event = attrs.field(factory=trio.Event)
     is_granted: bool = False
-    holder: Holder | None = None
-    """Who has it, where it is not granted; None where the reply is there."""
+    holder: LeaseHolder | None = None
+    """The holder, if the lease is not granted; None if the reply exists."""
 
 
-Item: TypeAlias = Keep | Drop | Release | Sweep | Stop | Claim
+Item: TypeAlias = KeepEntry | DropEntry | ReleaseLease | SweepEntries | StopWriting | ClaimLease
 
 
 @attrs.frozen
-class Answer:
-    """What became of a claim."""
+class ClaimResult:
+    """The result of a claim."""
 
-    claim: Claim
+    claim: ClaimLease
     is_granted: bool
-    holder: Holder | None = None
+    holder: LeaseHolder | None = None
 
 
 @attrs.frozen
-class Written:
-    """What became of some items."""
+class WriteReport:
+    """The results of some items."""
 
-    done: Sequence[Keep | Drop]
-    answers: Sequence[Answer]
+    done: Sequence[KeepEntry | DropEntry]
+    answers: Sequence[ClaimResult]
     failure: Exception | None = None
-    """Why nothing is written any more; told once."""
+    """The reason why nothing is written any more; reported once."""
 
 
 @attrs.define(eq=False)
 class CacheWriter:
-    """The thread, and what it has been given."""
+    """The thread, and its queue."""
 
     _connection: sqlite3.Connection
     _owner: str
@@ -131,7 +131,7 @@ class CacheWriter:
     _ttl: float
     _lease: float
     _wall: Callable[[], float]
-    _tell: Callable[[Written], None]
+    _tell: Callable[[WriteReport], None]
     """Called in the thread."""
     _items: "queue.SimpleQueue[Item]" = attrs.field(factory=queue.SimpleQueue)
     _renewed_at: float = attrs.field(factory=time.monotonic)
@@ -139,13 +139,13 @@ class CacheWriter:
     _thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begin, with what is too old."""
-        self.put(Sweep())
+        """Start, by removing entries that are too old."""
+        self.put(SweepEntries())
         self._thread = threading.Thread(target=self._run, name="trioeval cache", daemon=True)
         self._thread.start()
 
     def put(self, item: Item) -> None:
-        """Have something written. Never waits."""
+        """Queue an item. Never waits."""
         self._items.put(item)
 
     def join(self) -> None:
@@ -160,13 +160,13 @@ class CacheWriter:
             while not is_over:
                 batch = self._next()
                 self._write(batch)
-                is_over = any(isinstance(item, Stop) for item in batch)
+                is_over = any(isinstance(item, StopWriting) for item in batch)
             self._end()
         finally:
             self._connection.close()
 
     def _next(self) -> list[Item]:
-        """All that waits; nothing when it is time to say that one is alive."""
+        """Return all pending items; none when leases are to be renewed."""
         batch: list[Item] = []
         try:
             batch.append(self._items.get(timeout=self._lease / 3))
@@ -177,25 +177,29 @@ class CacheWriter:
         return batch
 
     def _write(self, batch: list[Item]) -> None:
-        answers: list[Answer] = []
+        answers: list[ClaimResult] = []
         failure: Exception | None = None
         give_up_at = time.monotonic() + PATIENCE
         while not self._failed:
             try:
                 answers = self._commit(batch)
                 break
-            except Exception as error:  # noqa: BLE001 - whatever it is, nobody may wait for ever
+            except Exception as error:  # noqa: BLE001 - any error must be reported, or callers wait for ever
                 self._roll_back()
                 if not _is_busy(error) or time.monotonic() > give_up_at:
                     self._failed, failure = True, error
         if self._failed:
-            answers = [Answer(item, is_granted=True) for item in batch if isinstance(item, Claim)]
-        done = [item for item in batch if isinstance(item, Keep | Drop) and not self._failed]
+            answers = [
+                ClaimResult(item, is_granted=True) for item in batch if isinstance(item, ClaimLease)
+            ]
+        done = [
+            item for item in batch if isinstance(item, KeepEntry | DropEntry) and not self._failed
+        ]
         if answers or done or failure:
-            with suppress(trio.RunFinishedError):  # nobody is left who waits
-                self._tell(Written(done, answers, failure))
+            with suppress(trio.RunFinishedError):  # no caller is left
+                self._tell(WriteReport(done, answers, failure))
 
-    def _commit(self, batch: list[Item]) -> list[Answer]:
+    def _commit(self, batch: list[Item]) -> list[ClaimResult]:
         now = self._wall()
         is_due = time.monotonic() - self._renewed_at >= self._lease / 3
         if is_due and not has_leases(self._connection, self._owner):
@@ -210,31 +214,31 @@ class CacheWriter:
         if is_due:
             self._renewed_at = time.monotonic()
         for item in done:
-            if isinstance(item, Sweep):
+            if isinstance(item, SweepEntries):
                 self.put(item)
-        return [answer for answer in done if isinstance(answer, Answer)]
+        return [answer for answer in done if isinstance(answer, ClaimResult)]
 
-    def _apply(self, item: Item, now: float) -> Answer | Sweep | None:
-        """Do one thing, and give what comes of it, or what is still to be done."""
+    def _apply(self, item: Item, now: float) -> ClaimResult | SweepEntries | None:
+        """Apply one item; return its result, or the work that is left of it."""
         match item:
-            case Keep(key, entry):
+            case KeepEntry(key, entry):
                 keep_entry(self._connection, key, entry)
-            case Drop(key):
+            case DropEntry(key):
                 drop_entry(self._connection, key)
-            case Release(key, lease):
+            case ReleaseLease(key, lease):
                 give_back(self._connection, key, lease)
-            case Sweep():
+            case SweepEntries():
                 return self._sweep(item, now)
-            case Claim():
+            case ClaimLease():
                 return self._claim(item, now)
-            case Stop():
+            case StopWriting():
                 pass
         return None
 
-    def _claim(self, claim: Claim, now: float) -> Answer:
+    def _claim(self, claim: ClaimLease, now: float) -> ClaimResult:
         connection, key = self._connection, claim.key
         if has_entry(connection, key, now, self._ttl):
-            return Answer(claim, is_granted=False)
+            return ClaimResult(claim, is_granted=False)
         holder = find_holder(connection, key)
         if holder is not None and holder.owner != self._owner:
             # A clock that was set forward ends no lease of a process that still holds its lock.
@@ -243,17 +247,17 @@ class CacheWriter:
             if not is_over and self._owners.is_gone(holder.owner):
                 give_all_back(connection, holder.owner)
             elif not is_over:
-                return Answer(claim, is_granted=False, holder=holder)
+                return ClaimResult(claim, is_granted=False, holder=holder)
         take_lease(connection, key, claim.lease, now + self._lease)
-        return Answer(claim, is_granted=True)
+        return ClaimResult(claim, is_granted=True)
 
-    def _sweep(self, sweep: Sweep, now: float) -> Sweep | None:
-        """Entries that are too old for this run only are left to others."""
+    def _sweep(self, sweep: SweepEntries, now: float) -> SweepEntries | None:
+        """Remove some entries; those that are too old only for this run are left to others."""
         if sweep.left == _SWEEPS:
             sweep_leases(self._connection, now - _LEASES_KEPT)
         before = now - max(self._ttl, LIFETIME)
         removed = sweep_entries(self._connection, before, _SWEPT)
-        return Sweep(sweep.left - 1) if removed == _SWEPT and sweep.left > 1 else None
+        return SweepEntries(sweep.left - 1) if removed == _SWEPT and sweep.left > 1 else None
 
     def _roll_back(self) -> None:
         if self._connection.in_transaction:
@@ -263,8 +267,8 @@ class CacheWriter:
                 self._failed = True
 
     def _bury(self) -> None:
-        """Nobody is to wait for those who have died."""
-        with suppress(sqlite3.Error):  # whoever waits for one of them finds out
+        """Remove the leases of dead owners, so that none waits for them."""
+        with suppress(sqlite3.Error):  # callers that wait for one of them will find out
             self._owners.bury(partial(give_all_back, self._connection))
 
     def _end(self) -> None:

@@ -1,14 +1,14 @@
-"""Programs that stand in the line of the planner, and which of them live.
+"""The programs in the planner's queue, and which of them live.
 
-A program has a random id, a line in the table of owners that says when it was last seen, and a file beside
-the database that it locks for as long as it lives. On one machine the lock alone says who lives. What runs
-on another one may have locks that are not seen from here, so it also lives as long as it was seen lately.
-Age by itself is no evidence: what somebody had is taken back only by who holds the lock of that somebody.
+A program has a random id, a line in the table of owners that records when it was last seen, and a file beside
+the database that it locks for as long as it lives. On one machine the lock alone decides. The locks of
+another machine may not be visible here, so its programs also live as long as they were seen lately. Age by
+itself is no evidence: the entries of a program are taken back only by a process that holds its lock.
 
-What one that has died has left running is ended before its places are free. Whoever ends it holds its lock
-as long, so that nobody else does; if that one dies too, the next goes on.
+Processes that a dead program has left running are ended before its slots are released. The program that ends
+them holds the lock for that time, so that no other one does; if it dies too, the next one continues.
 
-Where the file of a lock is gone, locks say nothing: such a program lives as long as it was seen lately.
+If the lock file is missing, locks are no evidence: such a program lives as long as it was seen lately.
 """
 
 import contextlib
@@ -32,11 +32,11 @@ from trioeval.store.cache.file import Owners
 from trioeval.store.database import RunLock, is_running
 from trioeval.store.schema import INDEX_BITS
 
-# What programs that have died have left running, found in what was written down of their attempts.
+# The processes that dead programs have left running, found in the records of their attempts.
 
 
 EndProcesses: TypeAlias = Callable[[RunFacts, Sequence[ProcessIdentity]], object]
-"""Ends what the agents of a run have left running: the first processes of their trees."""
+"""Ends what the agents of a run have left running: the root processes of their trees."""
 
 
 def leave(_run: RunFacts, _processes: Sequence[ProcessIdentity]) -> None:
@@ -60,24 +60,24 @@ _OF_RUN = f"""
 
 
 @attrs.define(eq=False)
-class Remains:
-    """What one program has left running that has died, until it is ended."""
+class OrphanedProcesses:
+    """The processes that one dead program has left running, until they are ended."""
 
     owner: str
     processes: tuple[ProcessIdentity, ...]
-    """The first ones of its trees."""
+    """The root processes of their trees."""
     lock: RunLock = attrs.field(repr=False)
-    """Its lock, held by whoever ends them."""
+    """Its lock, held by the program that ends them."""
     is_over: bool = attrs.field(init=False, default=False)
-    """Whether they are ended."""
+    """True if they are ended."""
 
 
 def find_processes(
     connection: sqlite3.Connection, database: Path, owner: str
 ) -> tuple[ProcessIdentity, ...]:
-    """What a program that has died was at, as far as it can be read; it may be over by now.
+    """Return the processes of a dead program, as far as readable; they may have ended by now.
 
-    A run that somebody goes on with is left alone: what it has begun since is not what has died.
+    A run that another program has resumed is left alone: its new processes are not those of the dead program.
     """
     found = connection.execute(_ATTEMPTS, (owner,)).fetchall()
     live = {run for run in {run for run, _, _ in found} if is_running(database, str(run))}
@@ -85,12 +85,12 @@ def find_processes(
 
 
 def processes_of(connection: sqlite3.Connection, number: int) -> tuple[ProcessIdentity, ...]:
-    """The first processes of all trees that a run has not seen the end of."""
+    """Return the root processes of all trees of a run whose end was not recorded."""
     return _readable(process for (process,) in connection.execute(_OF_RUN, (number,)))
 
 
 def _readable(processes: Iterable[str]) -> tuple[ProcessIdentity, ...]:
-    """What can be read; whoever goes on with the run is told of the rest."""
+    """Return the readable processes; the others are reported when the run is resumed."""
     found = []
     for process in processes:
         with contextlib.suppress(ValueError, TypeError):
@@ -101,26 +101,26 @@ def _readable(processes: Iterable[str]) -> tuple[ProcessIdentity, ...]:
 _NAME = re.compile(r"[0-9a-f]{32}")
 
 SILENT_BEATS = 3
-"""Heartbeats that a program of another machine may miss and still live."""
+"""Heartbeats that a program of another machine may miss and still count as alive."""
 
-Fate: TypeAlias = Literal["lives", "dying", "dead"]
-"""`dying` has died, and what it has left running is being ended: it keeps its places until that is over."""
+ClientFate: TypeAlias = Literal["lives", "dying", "dead"]
+"""A `dying` program has died, and its processes are being ended: it keeps its slots until that is over."""
 
 
 @attrs.frozen(kw_only=True)
 class PlannerSettings:
-    """How often a program looks, and says that it lives.
+    """The intervals of a program's heartbeats and checks.
 
     Raises:
         UsageError: A time is not > 0.
     """
 
     heartbeat: float = 5.0
-    """Seconds between two signs of life; for programs of other machines, three without one are a death."""
+    """Seconds between two heartbeats; a program of another machine that misses three counts as dead."""
     poll: float = 0.5
-    """Seconds between two looks at what others changed, while something of this program waits."""
+    """Seconds between two checks for changes by others, while a submission of this program waits."""
     patience: float = 30.0
-    """Seconds that the database may be locked, full, or otherwise not to be written."""
+    """Seconds for which the database may be locked, full, or otherwise not writable."""
 
     def __attrs_post_init__(self) -> None:
         wrong = [
@@ -129,22 +129,22 @@ class PlannerSettings:
             if not 0 < value <= math.inf
         ]
         if wrong:
-            raise UsageError(f"times of a planner are > 0 seconds: {', '.join(wrong)}")
+            raise UsageError(f"times of a planner must be > 0 seconds: {', '.join(wrong)}")
 
 
 @attrs.frozen(eq=False)
-class Incarnation:
+class PlannerClient:
     """This program, as others know it, while its lock is held."""
 
     id: str
     host: str
     pid: int
     lock: RunLock | None = attrs.field(repr=False)
-    """None in a queue in memory, which no other program shares."""
+    """None for a queue in memory, which no other program shares."""
 
 
-def enter(database: Path | None) -> Incarnation:
-    """Become known as a program that lives. No other ever had its id.
+def join_planner(database: Path | None) -> PlannerClient:
+    """Register a living program with a unique id.
 
     Args:
         database: The database of runs; None for a queue in memory.
@@ -158,39 +158,39 @@ def enter(database: Path | None) -> Incarnation:
         lock = owners.enter(name)
         if lock is None:
             raise StoreError(
-                f"{database}: the line of agents cannot be entered: {owners.path(name)} cannot be locked"
+                f"{database}: cannot join the queue of agents: {owners.path(name)} cannot be locked"
             )
-    return Incarnation(name, socket.gethostname(), os.getpid(), lock)
+    return PlannerClient(name, socket.gethostname(), os.getpid(), lock)
 
 
-def write_owner(connection: sqlite3.Connection, me: Incarnation, utc: str, now: float) -> None:
-    """Write down that a program has come."""
+def write_owner(connection: sqlite3.Connection, me: PlannerClient, utc: str, now: float) -> None:
+    """Record that a program has joined."""
     connection.execute(
         "INSERT INTO owner (id, host, pid, utc_started, heartbeat_s) VALUES (?, ?, ?, ?, ?)",
         (me.id, me.host, me.pid, utc, now),
     )
 
 
-def is_known(connection: sqlite3.Connection, me: Incarnation) -> bool:
-    """Whether a program is written down; False if others have taken it for dead."""
+def is_known(connection: sqlite3.Connection, me: PlannerClient) -> bool:
+    """Return whether a program is recorded; False if others have taken it for dead."""
     found = connection.execute("SELECT 1 FROM owner WHERE id = ?", (me.id,)).fetchone()
     return found is not None
 
 
-def beat(connection: sqlite3.Connection, me: Incarnation, now: float) -> None:
-    """Write down that a program lives."""
+def beat(connection: sqlite3.Connection, me: PlannerClient, now: float) -> None:
+    """Record that a program lives."""
     connection.execute("UPDATE owner SET heartbeat_s = ? WHERE id = ?", (now, me.id))
 
 
 def seems_alive(owners: Owners, owner: str, host: object, seen: object, *, since: float) -> bool:
-    """Whether a program lives, for whoever only looks.
+    """Return whether a program lives, for readers.
 
     Args:
-        owners: The files.
+        owners: The lock files.
         owner: Its id.
-        host: Where it runs.
-        seen: When that was last, in seconds since 1970; what is no number is never.
-        since: When one of another machine must have been seen.
+        host: The machine on which it runs.
+        seen: When it was last seen, in seconds since 1970; an invalid value counts as never.
+        since: When a program of another machine must have been seen.
     """
     if is_elsewhere(host, socket.gethostname()) and was_seen(seen, since):
         return True
@@ -200,19 +200,19 @@ def seems_alive(owners: Owners, owner: str, host: object, seen: object, *, since
 
 
 def is_elsewhere(host: object, here: str) -> bool:
-    """Whether a program runs on another machine; what is no name of one, in a damaged table, is not."""
+    """Return whether a program runs on another machine; False for an invalid name in a damaged table."""
     return isinstance(host, str) and host != here
 
 
 def was_seen(seen: object, since: float) -> bool:
-    """Whether somebody was seen lately; what is no number is never."""
+    """Return whether a program was seen lately; an invalid value counts as never."""
     return isinstance(seen, int | float) and seen > since
 
 
 def problem_of_owner(line: tuple[Any, ...]) -> str | None:
-    """What of the line of a program cannot be read, as id, host and heartbeat; None if all of it can."""
+    """Return which of id, host and heartbeat in the line of a program is unreadable; None if none is."""
     name, host, seen = line
-    at = f"program {name} of the line of agents"
+    at = f"program {name} of the queue of agents"
     if not isinstance(name, str):
         return f"{at}: its id cannot be read; it counts as dead"
     if not isinstance(host, str):
@@ -223,26 +223,30 @@ def problem_of_owner(line: tuple[Any, ...]) -> str | None:
 
 
 @attrs.define(eq=False)
-class Neighbours:
-    """Who of those in the line lives, as it was found out in one transaction.
+class OtherClients:
+    """The fates of the programs in the queue, as determined in one transaction.
 
-    The locks of those who have died are held until that is over: nobody else takes from them meanwhile.
+    The locks of dead programs are held until the transaction is over: no other program takes back their
+    entries meanwhile.
     """
 
     _connection: sqlite3.Connection
     _owners: Owners
-    _me: Incarnation
+    _me: PlannerClient
     _since: float
-    """Seconds since 1970; who was seen later, on another machine, lives."""
-    _remains: dict[str, Remains]
-    """What this program ends, by who left it; what is found is put there."""
-    _fates: dict[str, Fate] = attrs.field(init=False, factory=dict)
+    """Seconds since 1970; a program of another machine that was seen later lives."""
+    _remains: dict[str, OrphanedProcesses]
+    """The processes that this program ends, by the owner that left them; new findings are added."""
+    _fates: dict[str, ClientFate] = attrs.field(init=False, factory=dict)
     _graves: list[RunLock] = attrs.field(init=False, factory=list)
-    _found: list[Remains] = attrs.field(init=False, factory=list)
-    _buried: list[Remains] = attrs.field(init=False, factory=list)
+    _found: list[OrphanedProcesses] = attrs.field(init=False, factory=list)
+    _buried: list[OrphanedProcesses] = attrs.field(init=False, factory=list)
 
-    def fate(self, owner: str) -> Fate:
-        """Whether one lives. What a dead one had may be taken back, and its line is removed here."""
+    def fate(self, owner: str) -> ClientFate:
+        """Return the fate of a program.
+
+        The entries of a dead one may be taken back, and its line is removed here.
+        """
         if owner == self._me.id:
             return "lives"
         if owner not in self._fates:
@@ -250,7 +254,7 @@ class Neighbours:
         return self._fates[owner]
 
     def close(self, *, committed: bool) -> None:
-        """Free the locks; where the transaction took effect, the files of the dead go too."""
+        """Release the locks; if the transaction was committed, the files of the dead are removed too."""
         if committed:
             for lock in (*self._graves, *(one.lock for one in self._buried)):
                 lock.release()
@@ -261,7 +265,7 @@ class Neighbours:
             for lock in (*self._graves, *(one.lock for one in self._found)):
                 lock.leave()
 
-    def _look(self, owner: str) -> Fate:
+    def _look(self, owner: str) -> ClientFate:
         own = self._remains.get(owner)
         if own is not None:
             if not own.is_over:
@@ -274,13 +278,13 @@ class Neighbours:
         self._connection.execute("DELETE FROM owner WHERE id = ?", (owner,))
         return "dead"
 
-    def _ask(self, owner: str) -> Fate:
+    def _ask(self, owner: str) -> ClientFate:
         host, seen, has_died = self._connection.execute(
             "SELECT host, heartbeat_s, has_died FROM owner WHERE id = ?", (owner,)
         ).fetchone() or (self._me.host, None, False)
         if is_elsewhere(host, self._me.host) and not has_died and was_seen(seen, self._since):
             return "lives"
-        if not _NAME.fullmatch(owner):  # nobody can have a lock
+        if not _NAME.fullmatch(owner):  # not a possible lock name
             return "dead"
         lock = self._owners.take(owner, is_silent=not was_seen(seen, self._since))
         if lock is None:
@@ -289,6 +293,6 @@ class Neighbours:
         if not processes:
             self._graves.append(lock)
             return "dead"
-        self._found.append(Remains(owner, processes, lock))
+        self._found.append(OrphanedProcesses(owner, processes, lock))
         self._connection.execute("UPDATE owner SET has_died = 1 WHERE id = ?", (owner,))
         return "dying"

@@ -1,17 +1,16 @@
-"""The planner that programs share: a line in the database, and no process that keeps it.
+"""The planner that programs share: a queue in the database, without a process that serves it.
 
-Every operation is one short transaction; whoever makes one lets the next begin, whosever they are. So a
-program learns in two ways that one of its own may run: from its own transactions at once, and from a look at
-the line twice a second while something of its own waits.
+Every operation is one short transaction, which lets the next entries start, whichever program they belong to.
+So a program learns in two ways that one of its own entries may run: from its own transactions at once, and
+from a check of the queue twice a second while one of its entries waits.
 
-Whoever leaves the line says so here first, and it is written with the next transaction, whichever that is:
-where the database is locked at that moment, nothing is lost, and the caller need not wait.
+An entry that leaves the queue is recorded here first, and written with the next transaction, whichever that
+is: if the database is locked at that moment, nothing is lost, and the caller need not wait.
 
-Trouble of the database that may pass is waited for, as long as the patience lasts; who waits for its turn
-hears of what lasts longer, and nobody hears of it any more once something could be written.
+Temporary failures of the database are waited for, within the patience; a caller that waits for its turn gets
+the error of a longer one, and none does once a transaction succeeds.
 
-A queue in memory has the same tables on a connection of its own, and neither threads, locks nor tasks in
-the background.
+A queue in memory has the same tables on its own connection, and no threads, locks or background tasks.
 """
 
 import contextlib
@@ -42,30 +41,30 @@ from trioeval.store.database import (
 )
 from trioeval.store.planner.owners import (
     SILENT_BEATS,
-    Incarnation,
-    Neighbours,
+    OrphanedProcesses,
+    OtherClients,
+    PlannerClient,
     PlannerSettings,
-    Remains,
     beat,
-    enter,
     is_known,
+    join_planner,
     write_owner,
 )
-from trioeval.store.planner.queue import Line, Recovery, read_entries, readable_text
+from trioeval.store.planner.queue import QueueTransaction, Recovery, read_entries, readable_text
 from trioeval.store.records import plain
 from trioeval.store.schema import RUNS
 
 T = TypeVar("T")
 
 _TAKEN_FOR_DEAD = (
-    "{}: another program took this one for dead, and its places in the line of agents back: more may run "
-    "than the limit allows"
+    "{}: another program took this one for dead, and took its slots in the queue of agents back: more may "
+    "run than the limit allows"
 )
 _STAYS = (
-    "{}: {}; what this program had in the line of agents stands there until its run is resumed or deleted, "
-    "and is in nobody's way"
+    "{}: {}; the entries of this program in the queue of agents stay there until its run is resumed or "
+    "deleted, and block no others"
 )
-_RETRY = 0.02  # seconds; whoever keeps it locked is waited for by the database itself
+_RETRY = 0.02  # seconds; the database itself waits for other programs
 _REST = 0.2
 _WARN_AFTER = 2.0
 _PASSING = {
@@ -77,9 +76,11 @@ _PASSING = {
     sqlite3.SQLITE_PERM,
     sqlite3.SQLITE_CANTOPEN,
 }
-_END_WITHIN = 5.0  # seconds that a program which is to end may take to leave the line
-_END_PATIENCE = 4.0  # of these, for trouble of the database
-_LOOK = 0.05  # seconds between two looks whether somebody else has ended what a dead program left running
+_END_WITHIN = 5.0  # seconds that a program may take to leave the queue at its end
+_END_PATIENCE = 4.0  # of these, for failures of the database
+_LOOK = (
+    0.05  # seconds between two checks whether another program has ended the processes of a dead one
+)
 
 
 @contextlib.asynccontextmanager
@@ -91,18 +92,18 @@ async def open_planner(
     warn: Callable[[str], None] | None = None,
     wall: Callable[[], float] = time.time,
 ) -> AsyncGenerator["AgentPlanner"]:
-    """Share the line of a database for as long as the block; at its end everything of it leaves the line.
+    """Share the queue of a database for as long as the block; at its end all of its entries leave the queue.
 
-    What leaves so has no outcome, and may be submitted again.
+    Entries that leave so have no outcome, and may be submitted again.
 
     Args:
-        database: The database of runs; it is made if it is not there. None is a queue in memory, without
-            threads, that no other program shares.
-        limit: Root tasks that may run at once, of all programs, ≥ 1. Of programs that say different things
-            the smallest limit holds, as long as they live.
-        settings: How often it looks.
-        warn: Told what goes wrong and ends nothing.
-        wall: Seconds since 1970.
+        database: The database of runs; it is created if it does not exist. None is a queue in memory,
+            without threads, that no other program shares.
+        limit: Root tasks that may run at once, of all programs, ≥ 1. If programs give different limits the
+            smallest one applies, as long as they live.
+        settings: The intervals of heartbeats and checks.
+        warn: Called with problems that end nothing.
+        wall: Returns seconds since 1970.
 
     Raises:
         UsageError: The limit is less than 1.
@@ -127,7 +128,9 @@ async def open_planner(
     tell = warn or _ignore
     if database is None:
         with contextlib.closing(open_memory(RUNS)) as connection:
-            yield AgentPlanner(IN_MEMORY, connection, enter(None), limit, settings, tell, wall)
+            yield AgentPlanner(
+                IN_MEMORY, connection, join_planner(None), limit, settings, tell, wall
+            )
         return
     connection = await open_patiently(
         partial(open_database, database, RUNS),
@@ -137,15 +140,15 @@ async def open_planner(
         on_warning=warn,
     )
     with contextlib.closing(connection):
-        me = await trio.to_thread.run_sync(enter, database)
+        me = await trio.to_thread.run_sync(join_planner, database)
         planner = AgentPlanner(database, connection, me, limit, settings, tell, wall)
         try:
             for problem in (await planner.recover()).problems:
                 planner.warn(problem)
-            # Files of programs that died before they were written down.
+            # Files of programs that died before they were recorded.
             await trio.to_thread.run_sync(Owners.of(database).bury, _ignore)
             async with open_plain_nursery() as nursery:
-                # Not `nursery.start`, which would wait for ever for what does not hear of a cancellation.
+                # Not `nursery.start`, which would wait for ever for a task that does not see a cancellation.
                 background = trio.CancelScope(shield=True)
                 nursery.start_soon(planner.serve, background)
                 try:
@@ -153,71 +156,71 @@ async def open_planner(
                 finally:
                     background.cancel("the planner is closed")
         finally:
-            # Its places must go to others also when it is cancelled.
+            # Its slots must be released also when it is cancelled.
             with trio.move_on_after(_END_WITHIN, shield=True):
                 await planner.clear()
             planner.leave_remains()
             if me.lock is not None and planner.is_gone:
                 me.lock.release()
             elif me.lock is not None:
-                me.lock.leave()  # others find that it has died
+                me.lock.leave()  # others detect that it has died
 
 
 def _ignore(_: str) -> None:
-    """Nobody wants to know."""
+    """Ignore a warning."""
 
 
 @attrs.define(eq=False)
-class _Seat:
+class _QueuedSubmission:
     """A submission of this program."""
 
     submission: Submission
     is_running: bool = False
     news: trio.Event = attrs.field(factory=trio.Event)
-    """Set when it runs, or has left, or nobody can say."""
+    """Set when it runs, or has left, or its state is unknown."""
 
 
 def _check_limit(limit: int) -> None:
     if limit < 1:
-        raise UsageError(f"the planner lets at least 1 root task run at once, not {limit}")
+        raise UsageError(f"the planner needs a limit of at least 1 root task, got {limit}")
 
 
 @attrs.define(eq=False)
 class AgentPlanner:
-    """The line of a database, as one program sees it. Made by `open_planner`.
+    """The queue of a database, as one program sees it. Created by `open_planner`.
 
-    Its transactions come one after the other, on a connection of their own: in a thread, except for tables
-    in memory, which never block, and during whose transactions a virtual clock must not move. What is awaited
-    returns or raises without a checkpoint since its transaction; cancelled, it has changed nothing.
+    Its transactions run one after the other, on their own connection: in a thread, except for tables in
+    memory, which never block, and during whose transactions a virtual clock must not move. Async methods
+    return or raise without a checkpoint since their transaction; if cancelled, they have changed nothing.
     """
 
     _database: Path
     _connection: sqlite3.Connection = attrs.field(repr=False)
-    _me: Incarnation
+    _me: PlannerClient
     _limit: int
     _settings: PlannerSettings
     warn: Callable[[str], None] = attrs.field(repr=False)
     _wall: Callable[[], float] = attrs.field(repr=False)
     is_gone: bool = attrs.field(init=False, default=True)
-    """Whether nothing of this program stands in the line."""
-    _seats: dict[str, _Seat] = attrs.field(init=False, factory=dict, repr=False)
+    """True if this program has no entries in the queue."""
+    _seats: dict[str, _QueuedSubmission] = attrs.field(init=False, factory=dict, repr=False)
     _left: dict[str, bool | None] = attrs.field(init=False, factory=dict, repr=False)
-    """What has left the line and still stands in it, with its outcome."""
+    """Entries that have left and are still in the table, with their outcomes."""
     _running: Sequence[str] = attrs.field(init=False, default=(), repr=False)
-    """What of this program ran when the change began that goes on."""
+    """Entries of this program that ran at the start of the current change."""
     _waiting: Sequence[Submission] = attrs.field(init=False, default=(), repr=False)
-    """What of it waited then."""
+    """Entries of this program that waited then."""
     _somebody: trio.Event = attrs.field(init=False, factory=trio.Event, repr=False)
-    """Set when somebody waits for a turn."""
+    """Set when a caller waits for a turn."""
     _deaths: trio.Event = attrs.field(init=False, factory=trio.Event, repr=False)
-    """Set when this program is to end what others have left running that have died."""
+    """Set when this program is to end processes of dead programs."""
     _ending: trio.Lock = attrs.field(init=False, factory=trio.Lock, repr=False)
     _is_known: bool = attrs.field(init=False, default=False, repr=False)
     _error: StoreError | None = attrs.field(init=False, default=None, repr=False)
-    _remains: dict[str, Remains] = attrs.field(init=False, factory=dict, repr=False)
-    """What programs that have died have left running, and this one is to end; their locks are held here."""
+    _remains: dict[str, OrphanedProcesses] = attrs.field(init=False, factory=dict, repr=False)
+    """Processes of dead programs that this one is to end; their locks are held here."""
     _has_warned: bool = attrs.field(init=False, default=False)
-    """Whether a warning says that the database cannot be used now."""
+    """True if a warning about the unusable database is active."""
     _owners: Owners = attrs.field(init=False, repr=False)
     _turn: trio.Lock = attrs.field(init=False, factory=trio.Lock, repr=False)
     _thread: trio.CapacityLimiter = attrs.field(
@@ -231,8 +234,8 @@ class AgentPlanner:
     async def submit(self, submission: Submission, /) -> Entry:
         """See `Planner.submit`.
 
-        Less than a millisecond, and as long as others keep the database locked. What a program that has died
-        has left running of it is ended before.
+        Takes less than a millisecond, plus the time for which others keep the database locked. Processes that
+        a dead program has left running of it are ended before.
         """
         if not submission.id.strip():
             raise UsageError(
@@ -242,10 +245,10 @@ class AgentPlanner:
             raise UsageError(f"{submission.id}: it depends on itself, and would wait for ever")
         for id_ in (submission.id, *submission.depends_on):
             if plain(id_) != id_:
-                raise UsageError(f"{id_!r}: an id with characters that no database holds")
+                raise UsageError(f"{id_!r}: an id with characters that no database can store")
         named = attrs.evolve(submission, run=plain(submission.run), task=plain(submission.task))
 
-        def put(line: Line) -> Entry | None:
+        def put(line: QueueTransaction) -> Entry | None:
             is_there = line.submit(named)
             line.schedule(self._limit)
             return line.entry(named.id) if is_there else None
@@ -255,8 +258,8 @@ class AgentPlanner:
                 await self._end_remains()
             else:
                 await trio.sleep(_LOOK)
-        # No checkpoint since the transaction: whoever lets it begin later finds it here.
-        self._seats.setdefault(named.id, _Seat(named)).submission = named
+        # No checkpoint since the transaction: another program that starts it later finds it here.
+        self._seats.setdefault(named.id, _QueuedSubmission(named)).submission = named
         if entry.state == "running":
             self._tell([named.id])
         else:
@@ -266,7 +269,7 @@ class AgentPlanner:
     async def set_free(self, id_: str, /) -> Entry:
         """See `Planner.set_free`."""
 
-        def free(line: Line) -> Entry | None:
+        def free(line: QueueTransaction) -> Entry | None:
             is_there = line.set_free(id_)
             line.schedule(self._limit)
             return line.entry(id_) if is_there else None
@@ -276,7 +279,7 @@ class AgentPlanner:
             seat.submission = attrs.evolve(seat.submission, depends_on=())
         if entry is None:
             await trio.lowlevel.checkpoint()
-            raise UsageError(f"{id_}: it does not stand in the line for this program")
+            raise UsageError(f"{id_}: not queued by this program")
         return entry
 
     async def wait_started(self, id_: str, /) -> None:
@@ -288,29 +291,29 @@ class AgentPlanner:
                 raise again(self._error)
             await seat.news.wait()
         if seat is None or self._seats.get(id_) is not seat:
-            raise UsageError(f"{id_}: it does not stand in the line for this program")
+            raise UsageError(f"{id_}: not queued by this program")
 
     async def finish(self, id_: str, /, *, done: bool | None, schedule: bool = True) -> None:
-        """See `Planner.finish`. Without `schedule` nobody gets the place yet: no more is to begin here."""
+        """See `Planner.finish`. Without `schedule` the slot stays unused: no more is to start here."""
         seat = self._seats.pop(id_, None)
         if seat is not None:
             seat.news.set()
         self._left[id_] = done
 
-        def let_next(line: Line) -> None:
+        def let_next(line: QueueTransaction) -> None:
             if schedule:
                 line.schedule(self._limit)
 
         if not self._is_in_memory:
             await self._change(let_next)
             return
-        # It takes no time, and perhaps no later transaction would make up for it.
+        # It takes no time, and possibly no later transaction would do it.
         with trio.CancelScope(shield=True):
             await self._change(let_next)
         await trio.lowlevel.checkpoint_if_cancelled()
 
     async def snapshot(self) -> Sequence[Entry]:
-        """Everything in the line that can be read, by order. Without side effects.
+        """Return all readable entries of the queue, in order. Without side effects.
 
         Raises:
             StoreError: The database cannot be used.
@@ -319,7 +322,7 @@ class AgentPlanner:
         return await self._patiently(partial(self._run, work), self._settings.patience)
 
     async def recover(self) -> Recovery:
-        """Take places back from programs that have died, and end what they have left running.
+        """Take slots back from dead programs, and end the processes that they have left running.
 
         A second call finds nothing more.
 
@@ -327,7 +330,7 @@ class AgentPlanner:
             StoreError: The database cannot be used.
         """
 
-        def look(line: Line) -> Recovery:
+        def look(line: QueueTransaction) -> Recovery:
             found = line.recover()
             line.schedule(self._limit)
             return found
@@ -341,20 +344,20 @@ class AgentPlanner:
         return attrs.evolve(found, problems=told)
 
     async def set_limit(self, limit: int, /) -> None:
-        """Let so many root tasks run at once from now on, ≥ 1. None that runs is stopped.
+        """Set the number of root tasks that may run at once from now on, ≥ 1. Running ones are not stopped.
 
         Raises:
             UsageError: It is less than 1.
-            StoreError: The database cannot be used; the limit holds all the same.
+            StoreError: The database cannot be used; the limit applies all the same.
         """
         _check_limit(limit)
         self._limit = limit
         await self._change(lambda line: line.schedule(limit))
 
     async def serve(self, scope: trio.CancelScope) -> None:
-        """Say that this program lives, and look at the line, until `scope` is cancelled.
+        """Send heartbeats and check the queue, until `scope` is cancelled.
 
-        It is shielded: a block that is cancelled keeps its places until it has left them.
+        It is shielded: a cancelled block keeps its entries until it has left the queue.
         """
         with scope:
             async with trio.open_nursery() as nursery:
@@ -363,16 +366,16 @@ class AgentPlanner:
                 nursery.start_soon(self._keep_ending)
 
     async def clear(self) -> None:
-        """Leave the line with everything, at the end. What cannot be written is told."""
+        """Leave the queue with all entries, at the end. A failure to write is reported."""
 
-        def leave(line: Line) -> None:
+        def leave(line: QueueTransaction) -> None:
             line.clear()
             line.schedule(self._limit)
 
         if self.is_gone:
             await trio.lowlevel.checkpoint()
             return
-        reason = "the database does not answer"
+        reason = "the database does not respond"
         try:
             await self._change(leave, patience=min(_END_PATIENCE, self._settings.patience))
             self.is_gone = True
@@ -383,7 +386,7 @@ class AgentPlanner:
                 self.warn(_STAYS.format(self._database, reason))
 
     def leave_remains(self) -> None:
-        """Leave to others what has not been ended."""
+        """Leave processes that were not ended to other programs."""
         for one in self._remains.values():
             one.lock.leave()
         self._remains.clear()
@@ -394,7 +397,7 @@ class AgentPlanner:
             await trio.sleep(self._settings.heartbeat)
             try:
                 for problem in await self._change(self._say_alive):
-                    self.warn(f"{self._database}: {problem}; it is written anew")
+                    self.warn(f"{self._database}: {problem}; it is written again")
             except StoreError as error:
                 if not is_told:
                     self.warn(str(error))
@@ -402,9 +405,9 @@ class AgentPlanner:
             else:
                 is_told = False
 
-    def _say_alive(self, line: Line) -> tuple[str, ...]:
+    def _say_alive(self, line: QueueTransaction) -> tuple[str, ...]:
         beat(self._connection, self._me, self._wall())
-        # Otherwise what waits for a damaged entry would wait for ever.
+        # Otherwise a submission whose entry is damaged would wait for ever.
         problems = line.mend(self._waiting)
         line.schedule(self._limit)
         return problems
@@ -428,15 +431,15 @@ class AgentPlanner:
         while True:
             await self._deaths.wait()
             self._deaths = trio.Event()
-            with contextlib.suppress(StoreError):  # told already; what is written next calls again
+            with contextlib.suppress(StoreError):  # reported already; the next write tries again
                 await self._end_remains()
 
     async def _end_remains(self) -> None:
-        """End what programs have left running that have died, and then let others have their places."""
+        """End the processes of dead programs, and then release their slots."""
         await self._end_processes()
         owners = list(self._remains)
 
-        def take_back(line: Line) -> None:
+        def take_back(line: QueueTransaction) -> None:
             line.take_back(owners)
             line.schedule(self._limit)
 
@@ -449,27 +452,29 @@ class AgentPlanner:
                     await end_survivors(one.processes)
                     one.is_over = True
 
-    async def _change(self, act: Callable[[Line], T], *, patience: float | None = None) -> T:
-        """Change the line, and learn what of this program runs.
+    async def _change(
+        self, act: Callable[[QueueTransaction], T], *, patience: float | None = None
+    ) -> T:
+        """Change the queue, and determine which entries of this program run.
 
         Args:
-            act: Changes the line, in the thread.
-            patience: Seconds that trouble of the database may last; None is that of the settings.
+            act: Changes the queue, in the thread.
+            patience: Seconds for which the database may fail; None is that of the settings.
 
         Raises:
-            UsageError: Whatever is done raised it.
+            UsageError: Raised by `act`.
             StoreError: The database cannot be used.
         """
 
         async def attempt() -> T:
             left = dict(self._left)
-            # Taken before the thread begins: with the right to write it may not wait for the event loop,
-            # which may wait for the same right. What leaves meanwhile is settled by the next change.
+            # Taken before the thread begins: while it has the write lock it may not wait for the event loop,
+            # which may wait for the same lock. Entries that leave meanwhile are settled by the next change.
             seats = self._seats.items()
             self._running = [id_ for id_, seat in seats if seat.is_running]
             self._waiting = [seat.submission for _, seat in seats if not seat.is_running]
 
-            def work(line: Line, is_anew: bool) -> tuple[T, frozenset[str], bool]:  # noqa: FBT001
+            def work(line: QueueTransaction, is_anew: bool) -> tuple[T, frozenset[str], bool]:  # noqa: FBT001
                 if is_anew and self._is_known:
                     line.restore(self._running, [one.id for one in self._waiting])
                 line.settle(left)
@@ -480,7 +485,7 @@ class AgentPlanner:
             self.is_gone = False
             if self._remains:
                 self._deaths.set()
-            for id_ in left:  # one that left meanwhile once more was not there any more
+            for id_ in left:  # one that left once more meanwhile is not there any more
                 del self._left[id_]
             self._tell(running)
             if is_anew and self._is_known:
@@ -493,7 +498,7 @@ class AgentPlanner:
         )
 
     async def _patiently(self, attempt: Callable[[], Awaitable[T]], patience: float) -> T:
-        """Try again while there is trouble that may pass. Nobody else tries between: all keep their order."""
+        """Retry while the failure may be temporary. No other attempt runs between: all keep their order."""
         begun = trio.current_time()
         async with self._turn:
             while True:
@@ -506,7 +511,7 @@ class AgentPlanner:
                     if waited >= _WARN_AFTER and not self._has_warned:
                         self._has_warned = True
                         self.warn(
-                            f"{error}; the line of agents waits for it, at most {patience:g} s"
+                            f"{error}; the queue of agents waits for it, at most {patience:g} s"
                         )
                     rest = _RETRY if isinstance(error, BusyError) else _REST
                 else:
@@ -516,7 +521,7 @@ class AgentPlanner:
 
     @property
     def _is_in_memory(self) -> bool:
-        """Whether no other program shares the queue."""
+        """True if no other program shares the queue."""
         return self._me.lock is None
 
     async def _run(self, work: Callable[[], T]) -> T:
@@ -524,11 +529,11 @@ class AgentPlanner:
             return work()
         return await trio.to_thread.run_sync(work, limiter=self._thread)
 
-    def _write(self, act: Callable[[Line, bool], T]) -> T:
+    def _write(self, act: Callable[[QueueTransaction, bool], T]) -> T:
         now = self._wall()
         since = now - SILENT_BEATS * self._settings.heartbeat
-        neighbours = Neighbours(self._connection, self._owners, self._me, since, self._remains)
-        line = Line(self._connection, neighbours, self._me.id, _utc(now))
+        neighbours = OtherClients(self._connection, self._owners, self._me, since, self._remains)
+        line = QueueTransaction(self._connection, neighbours, self._me.id, _utc(now))
 
         def work() -> T:
             is_anew = not is_known(self._connection, self._me)
@@ -555,11 +560,11 @@ class AgentPlanner:
             return result
         finally:
             if self._connection.in_transaction:
-                with contextlib.suppress(sqlite3.Error):  # what went wrong is told already
+                with contextlib.suppress(sqlite3.Error):  # the first error is already reported
                     self._connection.execute("ROLLBACK")
 
     def _tell(self, running: Sequence[str] | frozenset[str]) -> None:
-        """Wake those who may run."""
+        """Wake the submissions that may run."""
         for id_ in running:
             seat = self._seats.get(id_)
             if seat is not None:
@@ -568,7 +573,7 @@ class AgentPlanner:
 
 
 def _may_pass(error: StoreError) -> bool:
-    """Whether the database may be used again by itself, or when somebody has made room."""
+    """Return whether the database may work again by itself, or when space is freed."""
     return getattr(error.__cause__, "sqlite_errorcode", 0) & 0xFF in _PASSING
 
 

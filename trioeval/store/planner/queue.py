@@ -1,11 +1,11 @@
-"""The line of the planner in its tables, within one transaction.
+"""The planner's queue in its tables, within one transaction.
 
-Whether an entry is blocked or queued follows from its needs and from what is done, and is written anew
-whenever one of them changes. Whoever begins is found in an index that holds only those who may: what waits
-for others, and what belongs to programs that have died, costs nothing.
+Whether an entry is blocked or queued follows from its dependencies and the outcomes, and is updated whenever
+one of them changes. The next entries are found in an index that holds only those that may start: entries that
+wait for others, and those of dead programs, cost nothing.
 
-A line of the table that cannot be read never begins, and does not count as running, so that it stands in
-nobody's way; it is told by `Line.recover`.
+An unreadable line of the table never starts, and does not count as running, so that it blocks no others; it
+is reported by `Line.recover`.
 """
 
 import contextlib
@@ -23,8 +23,8 @@ from trioeval.store.cache.file import Owners
 from trioeval.store.database import open_database, open_reading, store_error
 from trioeval.store.planner.owners import (
     SILENT_BEATS,
-    Fate,
-    Neighbours,
+    ClientFate,
+    OtherClients,
     PlannerSettings,
     problem_of_owner,
     seems_alive,
@@ -34,7 +34,7 @@ from trioeval.store.schema import BLOCK_BITS, LEVELS, RUNS
 _STATES = get_args(EntryState)
 _ENTRY = "place, id, run, task, state, owner, utc_submitted, utc_started"
 
-# As it is of an entry that does not run.
+# The state of an entry that does not run.
 _STATE = """
     CASE WHEN EXISTS (
         SELECT 1 FROM entry_needs AS own LEFT JOIN entry_done AS over ON over.id = own.needs
@@ -42,7 +42,7 @@ _STATE = """
     ) THEN 'blocked' ELSE 'queued' END
 """
 _WAITS = "state IN ('queued', 'blocked')"
-# Those of programs that nobody knows do not run.
+# Entries of unknown programs do not run.
 _RUNNING = (
     "SELECT count(*) FROM entry JOIN owner ON owner.id = entry.owner WHERE entry.state = 'running'"
 )
@@ -53,7 +53,7 @@ _NEXT = f"""
 
 
 def _rank() -> str:
-    """How many wait at place ?1 or before: those of its own block, and whole blocks before that."""
+    """Return SQL for the number of waiting entries up to place ?1: of its block, and of blocks before it."""
     block = f"place BETWEEN ?1 >> {BLOCK_BITS} << {BLOCK_BITS} AND ?1"
     parts = [f"(SELECT count(*) FROM entry WHERE {block} AND {_WAITS})"]  # noqa: S608
     for level in range(1, LEVELS + 1):
@@ -70,35 +70,35 @@ _RANK = _rank()
 
 @attrs.frozen
 class Recovery:
-    """What was found of programs that have died."""
+    """The findings about dead programs."""
 
     requeued: tuple[str, ...] = ()
-    """Ids that were running, and stand in the line again with their order, without an owner."""
+    """Ids that were running, and are queued again at their old places, without an owner."""
     kept: tuple[str, ...] = ()
-    """Ids that run in programs that live, this one among them; they count against the limit."""
+    """Ids that run in living programs, including this one; they count against the limit."""
     problems: tuple[str, ...] = ()
-    """Entries that cannot be read, each in a sentence; they are held back, and everything else goes on."""
+    """Messages about unreadable entries; they are held back, and all others continue."""
 
 
 @attrs.frozen(eq=False)
-class Line:
-    """The line, in a transaction that is open, as one program sees it."""
+class QueueTransaction:
+    """The queue, in an open transaction, as one program sees it."""
 
     _connection: sqlite3.Connection
-    _neighbours: Neighbours
+    _neighbours: OtherClients
     _me: str
     """The id of the program."""
     _utc: str
-    """What time it is, as ISO 8601."""
+    """The current time in ISO 8601."""
 
     def submit(self, submission: Submission) -> bool:
-        """Put a submission into the line. Nobody begins yet.
+        """Queue a submission. Nothing starts yet.
 
         Returns:
-            False if nothing was changed: a program that has died has left it running, which is being ended.
+            False if nothing was changed: a dead program has left it running, which is being ended.
 
         Raises:
-            UsageError: It runs here, or a program that lives has submitted it.
+            UsageError: It runs here, or a living program has submitted it.
         """
         name = submission.id
         known = self._connection.execute(
@@ -130,7 +130,7 @@ class Line:
         return True
 
     def set_free(self, name: str) -> bool:
-        """Let an entry of this program depend on nothing; False if it has none of that name."""
+        """Remove the dependencies of an entry of this program; False if it has no such entry."""
         own = "id = ? AND owner = ?"
         known = self._connection.execute(
             f"SELECT state FROM entry WHERE {own}",  # noqa: S608
@@ -142,7 +142,7 @@ class Line:
         return known is not None
 
     def settle(self, outcomes: Mapping[str, bool | None]) -> None:
-        """Take out of the line what is over, and write down whether it is done; None is no outcome."""
+        """Remove finished entries from the queue, and record whether they are done; None is no outcome."""
         for name, done in outcomes.items():
             gone = self._connection.execute(
                 "DELETE FROM entry WHERE id = ? AND (owner IS NULL OR owner = ?) RETURNING run",
@@ -159,11 +159,11 @@ class Line:
                 self._look_at_dependents(name)
 
     def schedule(self, limit: int, *, patrol: bool = False) -> None:
-        """Let the next ones begin while there is room, whosever they are.
+        """Start the next entries while there is room, whichever program they belong to.
 
         Args:
-            limit: How many this program lets run; the smallest limit of those that live holds.
-            patrol: Where there is no room, take back what programs have that have died.
+            limit: The limit of this program; the smallest limit of the living programs applies.
+            patrol: Where there is no room, take back the entries of dead programs.
         """
         self._connection.execute(
             "UPDATE owner SET most = ?1 WHERE id = ?2 AND most IS NOT ?1", (limit, self._me)
@@ -178,7 +178,7 @@ class Line:
             if found is None:
                 return
             last = found[0]
-            # Whether its program lives is asked last: if not, the line is another by then.
+            # The fate of its program is determined last: if it is dead, the queue has changed.
             if problem_of(found) is None and self._fate(found[5]) == "lives":
                 self._connection.execute(
                     "UPDATE entry SET state = 'running', utc_started = ? WHERE place = ?",
@@ -186,14 +186,14 @@ class Line:
                 )
 
     def take_back(self, owners: Iterable[str]) -> None:
-        """Take back what some programs have, as far as they have died."""
+        """Take back the entries of some programs, if they are dead."""
         for owner in owners:
             self._fate(owner)
 
     def recover(self) -> Recovery:
-        """Take back what programs have that have died, and look through the line.
+        """Take back the entries of dead programs, and check the queue.
 
-        What is left of runs that are finished goes.
+        Remains of finished runs are deleted.
         """
         before = set(self._strings("SELECT id FROM entry WHERE state = 'running'"))
         told = map(
@@ -220,7 +220,7 @@ class Line:
         return Recovery(tuple(requeued), tuple(kept), tuple(problems))
 
     def entry(self, name: str) -> Entry:
-        """One that stands in the line."""
+        """Return an entry of the queue."""
         statement = f"SELECT {_ENTRY} FROM entry WHERE id = ?"  # noqa: S608
         row = self._connection.execute(statement, (name,)).fetchone()
         position = 0
@@ -229,7 +229,7 @@ class Line:
         return _read(row, position, _needs_of(self._connection, name))
 
     def started(self) -> frozenset[str]:
-        """What runs here."""
+        """Return the entries that run here."""
         return frozenset(
             self._strings(
                 "SELECT id FROM entry INDEXED BY entry_running WHERE state = 'running' AND owner = ?",
@@ -238,10 +238,10 @@ class Line:
         )
 
     def mend(self, waiting: Iterable[Submission]) -> tuple[str, ...]:
-        """Write anew what waits for this program and cannot be read, or is not there.
+        """Write again waiting entries of this program that are unreadable or missing.
 
         Returns:
-            What was wrong, each in a sentence.
+            The problems, as sentences.
         """
         rows = self._connection.execute(
             f"SELECT {_ENTRY} FROM entry WHERE owner = ?",  # noqa: S608
@@ -256,7 +256,7 @@ class Line:
                 f"SELECT {_ENTRY} FROM entry WHERE id = ?",  # noqa: S608
                 (submission.id,),
             ).fetchone()
-            problem = f"{submission.id} is not in the line of agents any more"
+            problem = f"{submission.id} is not in the queue of agents any more"
             if row is not None and (problem := problem_of(row) or "") == "":
                 continue  # another program has it, which took this one for dead
             self.submit(submission)
@@ -264,7 +264,7 @@ class Line:
         return tuple(problems)
 
     def restore(self, running: Iterable[str], waiting: Iterable[str]) -> None:
-        """Take back what is ours, after others took this program for dead."""
+        """Take back this program's entries, after others took it for dead."""
         for state, names in (("'running'", running), (_STATE, waiting)):
             self._connection.executemany(
                 f"UPDATE entry SET owner = ?, state = {state} WHERE id = ? AND owner IS NULL",  # noqa: S608
@@ -272,15 +272,15 @@ class Line:
             )
 
     def clear(self) -> None:
-        """Take everything of this program out of the line, without an outcome."""
+        """Remove all entries of this program from the queue, without an outcome."""
         names = self._strings("SELECT id FROM entry WHERE owner = ?", (self._me,))
         self.settle(dict.fromkeys(names))
         self._connection.execute("DELETE FROM owner WHERE id = ?", (self._me,))
 
     def _take(self, name: str, state: object, owner: object) -> bool:
-        """Whether a submission that is known may be replaced already."""
+        """Return whether a known submission may be replaced already."""
         if owner == self._me and state == "running":
-            raise UsageError(f"{name}: it runs already, and is not submitted again")
+            raise UsageError(f"{name}: it already runs, and cannot be submitted again")
         fate = self._fate(owner) if isinstance(owner, str) else "dead"
         if owner != self._me and fate == "lives":
             raise UsageError(
@@ -288,8 +288,8 @@ class Line:
             )
         return fate != "dying"
 
-    def _fate(self, owner: str) -> Fate:
-        """Whether a program lives; what a dead one has stands in the line again, without an owner."""
+    def _fate(self, owner: str) -> ClientFate:
+        """Return the fate of a program; entries of a dead one are queued again, without an owner."""
         fate = self._neighbours.fate(owner)
         if fate == "dead":
             self._connection.execute(
@@ -307,9 +307,9 @@ class Line:
         )
 
     def _smallest(self, own: int) -> int:
-        """What people have set, or else the smallest limit of the programs that live.
+        """Return the limit that people have set, or else the smallest limit of the living programs.
 
-        This one has none any more when it has left.
+        This program has none any more when it has left.
         """
         most: int
         for (most,) in self._connection.execute("SELECT most FROM entry_limit"):
@@ -331,13 +331,13 @@ class Line:
         return count
 
     def _strings(self, statement: str, values: Sequence[str] = ()) -> list[str]:
-        """The texts in the only column of what is found; what is no text cannot be used as one."""
+        """Return the texts in the only column of a result; other values are left out."""
         found = self._connection.execute(statement, values).fetchall()
         return [value for (value,) in found if isinstance(value, str)]
 
 
 def readable_text(stored: bytes) -> str | bytes:
-    """A text as it stands in the database; as bytes if it is none, so that only its own line is bad."""
+    """Return a text from the database; bytes if it is invalid, so that only its own line is unusable."""
     try:
         return stored.decode()
     except UnicodeDecodeError:
@@ -345,7 +345,7 @@ def readable_text(stored: bytes) -> str | bytes:
 
 
 def read_entries(connection: sqlite3.Connection) -> list[Entry]:
-    """Everything in the line that can be read, by order."""
+    """Return all readable entries of the queue, in order."""
     entries, waiting = [], 0
     for row in _rows(connection):
         if problem_of(row) is None:
@@ -356,7 +356,7 @@ def read_entries(connection: sqlite3.Connection) -> list[Entry]:
 
 
 def read_problems(connection: sqlite3.Connection) -> list[str]:
-    """Why entries of the line cannot be read, each in a sentence, by order."""
+    """Return messages about unreadable entries of the queue, in order."""
     return [problem for row in _rows(connection) if (problem := problem_of(row)) is not None]
 
 
@@ -365,13 +365,13 @@ def _rows(connection: sqlite3.Connection) -> sqlite3.Cursor:
 
 
 def forget_run(connection: sqlite3.Connection, number: int) -> None:
-    """Take away what a run has in the line that is finished or goes, and what is known of its outcomes."""
+    """Delete a run's remains in the queue, and its recorded outcomes, when it is finished or deleted."""
     of = "run = (SELECT id FROM run WHERE run = ?)"
     _forget(connection, of, "", (number,))
 
 
 def forget_finished(connection: sqlite3.Connection) -> None:
-    """Take away what finished runs have left in the line, in a transaction."""
+    """Delete the remains of finished runs in the queue, in a transaction."""
     _forget(connection, "run IN (SELECT id FROM run WHERE state = 'finished')", "AND owner IS NULL")
 
 
@@ -387,9 +387,9 @@ def _forget(
 
 
 def problem_of(row: Sequence[Any]) -> str | None:
-    """Why a line of the table cannot be read; None if it can."""
+    """Return why a line of the table cannot be read; None if it can."""
     place, name, run, task, state, owner, utc_submitted, utc_started = row
-    at = f"place {place} of the line of agents"
+    at = f"place {place} of the queue of agents"
     if not isinstance(name, str) or not name.strip():
         return f"{at}: its id cannot be read ({name!r})"
     for what, value in (("run", run), ("task", task), ("utc_submitted", utc_submitted)):
@@ -401,7 +401,7 @@ def problem_of(row: Sequence[Any]) -> str | None:
     if state not in _STATES:
         return f"{at}, {name}: its state is {state!r}, not one of {', '.join(_STATES)}"
     if state == "running" and owner is None:
-        return f"{at}, {name}: it runs, and no program runs it"
+        return f"{at}, {name}: it is marked as running without a program"
     return None
 
 
@@ -423,7 +423,7 @@ def _read(row: Sequence[Any], position: int, needs: tuple[str, ...]) -> Entry:
     )
 
 
-# The line as people look at it, with the programs that stand in it.
+# The queue as people read it, with its programs.
 
 
 _BUSY = 5.0  # seconds that others may keep the database locked
@@ -432,15 +432,15 @@ _BUSY = 5.0  # seconds that others may keep the database locked
 def read_queue(
     path: Path, now: float | None = None, *, warn: Callable[[str], None] | None = None
 ) -> Sequence[Entry]:
-    """Everything in the line that can be read, by order. Changes nothing.
+    """Return all readable entries of the queue, in order. Changes nothing.
 
     Args:
         path: The database of runs.
         now: Seconds since 1970; None is now.
-        warn: Told in a sentence of each entry that cannot be read.
+        warn: Called with a message about each unreadable entry.
 
     Raises:
-        StoreError: It is not there, or cannot be read.
+        StoreError: It does not exist, or cannot be read.
     """
     now = time.time() if now is None else now
     connection = open_reading(path, RUNS)
@@ -457,7 +457,7 @@ def read_queue(
 
 
 def set_line_limit(path: Path, most: int) -> None:
-    """Let so many root tasks run at once from now on, whatever programs say; 0 leaves it to them.
+    """Set the number of root tasks that may run at once from now on, overriding programs; 0 removes it.
 
     Raises:
         StoreError: The database cannot be used.
@@ -477,8 +477,8 @@ def _read_queue(
     connection: sqlite3.Connection, path: Path, now: float
 ) -> tuple[Sequence[Entry], Sequence[str]]:
     if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'entry'").fetchone():
-        return (), ()  # written before there were agents
-    connection.execute("BEGIN")  # both are of one moment
+        return (), ()  # written by a version without agents
+    connection.execute("BEGIN")  # both from one snapshot
     found = connection.execute("SELECT id, host, pid, heartbeat_s FROM owner").fetchall()
     entries, problems = read_entries(connection), read_problems(connection)
     connection.execute("COMMIT")

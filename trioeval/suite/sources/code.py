@@ -1,9 +1,9 @@
-"""Functions of the user's that are called while a suite is loaded, each time in a process of its own.
+"""Functions of the user that are called while a suite is loaded, each time in a separate process.
 
-Nothing that such a function does can hurt the run: it has a limit of time, and with it ends everything in
-its process group. So it does when this process is killed, by a pipe whose other end nobody else holds, and
-when whoever wants the suite gives up (`Calls`). Question and answer are files without a name, so that
-neither what the function prints nor what it leaves unread can stop the other side.
+Such a function cannot damage the run: it has a time limit, and everything in its process group ends with it.
+The group also ends when this process is killed, by a pipe whose other end no other process holds, and when
+loading is cancelled (`Calls`). Request and answer are files without a name, so that neither the
+function's output nor unread data can block the other side.
 """
 
 import importlib.util
@@ -37,20 +37,20 @@ from trioeval.suite.sources.prompts import read_python, read_text
 
 # `nunjucksFilters`: filters of templates that are functions in the user's Python files.
 #
-# They run in this process, where templates are rendered, because a call to another one would take longer than
+# They run in this process, which renders templates, because a call to another process would take longer than
 # all of the rendering. So a suite with filters is code, like a script, and not only data.
 
 
 def load_filters(mapping: Mapping[str, Any], around: Around) -> dict[str, Callable[..., Any]]:
-    """The filters that a suite names. Runs their files.
+    """Return the filters that a suite names. Runs their files.
 
     Args:
-        mapping: Files by the names of the filters. The function is the one that is called like the
-            filter, or the only one that the file defines.
-        around: What the paths are relative to.
+        mapping: Files by the names of the filters. The function is the one with the filter's name, or the
+            only one that the file defines.
+        around: The context of the files.
 
     Raises:
-        MistakenError: Everything that is wrong, relative to the mapping.
+        MistakenError: All mistakes, relative to the mapping.
     """
     return read_each(mapping.items(), partial(_load, around=around))
 
@@ -59,7 +59,7 @@ def _load(name: str, named: Any, around: Around) -> Callable[..., Any]:
     if not isinstance(named, str):
         raise MistakenError(Mistake(f"must be the path of a Python file, got {kind(named)}"))
     if not named.endswith(".py"):
-        message = f"filters are functions in Python files, and {quote(named)} is none"
+        message = f"filters are functions in Python files, got {quote(named)}"
         raise MistakenError(Mistake(message, f"write a file that has def {name}(value)"))
     around.check_code(quote(named))
     file = around.file(named)
@@ -76,7 +76,7 @@ def _load(name: str, named: Any, around: Around) -> Callable[..., Any]:
         return functions[name]
     if len(functions) == 1:
         return next(iter(functions.values()))
-    message = f"there is no function {quote(name)} in {quote(named)}"
+    message = f"function {quote(name)} not found in {quote(named)}"
     raise MistakenError(Mistake(message, nearest(name, functions)))
 
 
@@ -86,17 +86,17 @@ def _run(file: Path) -> ModuleType:
     if spec is None or spec.loader is None:
         raise MistakenError(Mistake(f"{file} is not a Python file"))
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # before it runs: classes look for their module there
+    sys.modules[name] = module  # before it runs: classes look up their module there
     try:
         spec.loader.exec_module(module)
-    except Exception as error:  # noqa: BLE001 - whatever the user's file raises
+    except Exception as error:  # noqa: BLE001 - any exception of the user's file
         what = " ".join(f"{type(error).__name__}: {error}".split())
         raise MistakenError(Mistake(f"{quote(file.name)} cannot be loaded: {what}")) from None
     return module
 
 
 LIMIT = 60.0
-"""Seconds that the calls of one function may take together."""
+"""Seconds that all calls of one function may take together."""
 
 _PRINTED = 2048
 
@@ -104,10 +104,10 @@ _calls: ContextVar["Calls | None"] = ContextVar("calls", default=None)
 
 
 class Calls:
-    """The processes that one thread starts while it loads a suite, so that another can end them.
+    """The processes that one thread starts while it loads a suite, so that another thread can end them.
 
-    They are noted in the context of that thread: what loads a suite goes through many hands that have
-    nothing to do with processes.
+    They are recorded through the context of that thread: the functions between loading and starting a process
+    need not pass them on.
     """
 
     def __init__(self) -> None:
@@ -117,7 +117,7 @@ class Calls:
 
     @contextmanager
     def noted(self) -> Generator[None]:
-        """Note what is started within the block."""
+        """Record the processes that the block starts."""
         token = _calls.set(self)
         try:
             yield
@@ -125,26 +125,26 @@ class Calls:
             _calls.reset(token)
 
     def start(self, start: Callable[[], "subprocess.Popen[bytes]"]) -> "subprocess.Popen[bytes]":
-        """Start a process, unless all have been ended.
+        """Start a process, unless `end` was called.
 
         Raises:
-            MistakenError: Nobody waits any more for what it would say.
+            MistakenError: Loading was cancelled.
             OSError: It cannot be started.
         """
         with self._lock:
             if self._ended:
-                raise MistakenError(Mistake("loading was given up"))
+                raise MistakenError(Mistake("loading was cancelled"))
             process = start()
             self._running.add(process)
         return process
 
     def forget(self, process: "subprocess.Popen[bytes]") -> None:
-        """Note that a process has ended."""
+        """Record that a process has ended."""
         with self._lock:
             self._running.discard(process)
 
     def end(self) -> None:
-        """End all processes and let none be started any more; waits until they have ended."""
+        """End all processes and prevent further ones; waits until they have ended."""
         with self._lock:
             self._ended = True
             running = tuple(self._running)
@@ -155,17 +155,17 @@ class Calls:
 def call_function(
     file: Path, function: str, arguments: Sequence[Any], around: Around, limit: float = LIMIT
 ) -> Any:
-    """What a function of a Python file returns.
+    """Call a function of a Python file and return its result.
 
     Args:
         file: Absolute.
         function: Its name; it may be async, for asyncio.
-        arguments: JSON.
-        around: Where it runs, with which environment and, by its `PYTHON`, with which interpreter.
-        limit: Seconds that it may take, > 0.
+        arguments: JSON data.
+        around: Provides the working directory, the environment and, by its `PYTHON`, the interpreter.
+        limit: The maximum duration in seconds, > 0.
 
     Raises:
-        MistakenError: It cannot be called, raises, takes longer, or returns what is not JSON.
+        MistakenError: It cannot be called, raises, takes longer, or returns a value that is not JSON.
     """
     return call_for_each(file, function, [arguments], around, limit=limit)[0]
 
@@ -180,25 +180,25 @@ def call_for_each(
     executable: str | None = None,
     shown: str | None = None,
 ) -> list[Any]:
-    """What a function returns for each of several lists of arguments, in one process.
+    """Call a function with each of several lists of arguments, in one process, and return the results.
 
     Args:
-        file: As for `call_function`, and so the others.
+        file: As for `call_function`.
         function: Its name.
         calls: The arguments of each call.
-        around: Where it runs.
-        limit: Seconds for all calls together.
-        executable: The interpreter; None takes the one that the environment names.
-        shown: What messages call it, if that is no function of the user's.
+        around: As for `call_function`.
+        limit: The maximum duration of all calls together in seconds.
+        executable: The interpreter; None takes that of the environment.
+        shown: The name in messages, if it is not a function of the user.
 
     Raises:
-        MistakenError: As for `call_function`. For the first call that fails its path begins with the
-            position of that call, if there are several.
+        MistakenError: As for `call_function`. The path begins with the index of the first call that fails, if
+            there are several.
     """
     name = shown or f"{function} of {quote(file.name)}"
     around.check_code(name)
     if around.trust.code == "later":
-        raise MistakenError(Mistake(f"{name} runs when the suite runs, and not before"))
+        raise MistakenError(Mistake(f"{name} runs only when the suite runs"))
     question = {"file": str(file), "function": function, "calls": [list(call) for call in calls]}
     with (
         tempfile.TemporaryFile() as asked,
@@ -251,7 +251,7 @@ def call_for_each(
 
 @contextmanager
 def _lifeline() -> Generator[int]:
-    """The end of a pipe for a process whose group is to end when this process is killed."""
+    """Yield the read end of a pipe; the process group that holds it ends when this process is killed."""
     watched, held = os.pipe()
     try:
         yield watched
@@ -261,7 +261,7 @@ def _lifeline() -> Generator[int]:
 
 
 def _wait(process: subprocess.Popen[bytes], limit: float) -> bool:
-    """Wait for a process, and end what is left of its group; whether it ended by itself."""
+    """Wait for a process, and end the rest of its group; return whether it ended by itself."""
     try:
         process.wait(limit)
     except subprocess.TimeoutExpired:
@@ -277,29 +277,29 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-# `transformVars`: code that may add variables to those of a test, or replace them, before it is expanded.
+# `transformVars`: code that adds or replaces variables of a test, before it is expanded.
 
 
 FUNCTION = "get_transform"
-"""The function of a Python file that names none."""
+"""The function of a Python file for which none is named."""
 
 PYTHON = "python:"
-"""What Python code begins with."""
+"""The prefix of Python code."""
 
 NAMES = ("vars", "context")
-"""What the code sees: the variables, and `{"prompt": {}, "uuid": …}`."""
+"""The names that the code can use: the variables, and `{"prompt": {}, "uuid": …}`."""
 
 _EACH = 0.1
-"""Seconds that each test adds to the time of all."""
+"""Seconds that each test adds to the time limit."""
 
 _CODE_FILE = re.compile(r"(.+\.(?:py|[cm]?js))(?::(\w+(?:\.\w+)*))?")
 
 
 def transform_vars(text: str, variables: Mapping[str, Any], around: Around) -> dict[str, Any]:
-    """The variables of a test after its `transformVars`: what that gives, over what they were.
+    """Return the variables of a test merged with the result of its `transformVars`, which wins.
 
     Raises:
-        MistakenError: It cannot be run, fails, or gives no object.
+        MistakenError: The code cannot run, fails, or returns no object.
     """
     return transform_vars_of_each(text, [variables], around)[0]
 
@@ -307,16 +307,16 @@ def transform_vars(text: str, variables: Mapping[str, Any], around: Around) -> d
 def transform_vars_of_each(
     text: str, tests: Sequence[Mapping[str, Any]], around: Around
 ) -> list[dict[str, Any]]:
-    """The same for many tests, in one process.
+    """Do the same as `transform_vars` for many tests, in one process.
 
     Raises:
-        MistakenError: The same; its path begins with the position of the test, if there are several.
+        MistakenError: As for `transform_vars`; the path begins with the index of the test, if several.
     """
     found = _transform_vars_run(text, [[dict(test), _context()] for test in tests], around)
     mistakes = Mistakes()
     for position, value in enumerate(found):
         if not isinstance(value, dict):
-            message = f"transformVars must give an object of variables, got {kind(value)}"
+            message = f"transformVars must return an object of variables, got {kind(value)}"
             hint = (
                 "code on several lines needs a return" if value is None and "\n" in text else None
             )
@@ -326,14 +326,14 @@ def transform_vars_of_each(
 
 
 def code_file(text: str, around: Around) -> tuple[Path, str | None]:
-    """The file, and the function in it, that `file://<file>[:<function>]` names.
+    """Return the file, and the function in it, that `file://<file>[:<function>]` names.
 
     Raises:
-        MistakenError: There is none, or it is neither Python nor JavaScript.
+        MistakenError: It does not exist, or is neither Python nor JavaScript.
     """
     parts = _CODE_FILE.fullmatch(text.removeprefix(FILE))
     if parts is None:
-        message = f"{quote(text)} is no code that can be run"
+        message = f"{quote(text)} is not code that can be run"
         raise MistakenError(Mistake(message, "write file://<file>.py[:<function>], or a .js file"))
     around.check_code(quote(text))
     file = around.file(parts[1])
@@ -343,10 +343,10 @@ def code_file(text: str, around: Around) -> tuple[Path, str | None]:
 
 
 def checked_script(script: Script) -> Script:
-    """The same script.
+    """Return a script unchanged if it can run.
 
     Raises:
-        MistakenError: It is wrong as it is written, or there is no engine.
+        MistakenError: It is invalid, or the engine is not installed.
     """
     if fault := script.fault():
         raise MistakenError(Mistake(f"{quote(script.code)} {fault}"))
@@ -354,10 +354,10 @@ def checked_script(script: Script) -> Script:
 
 
 def checked_python(code: str, names: tuple[str, ...]) -> str:
-    """The same Python code.
+    """Return Python code unchanged if it is valid.
 
     Raises:
-        MistakenError: It is no Python.
+        MistakenError: It is not valid Python.
     """
     try:
         evaluator.make_function(code, names)
@@ -387,7 +387,7 @@ def _transform_vars_run(text: str, calls: list[list[Any]], around: Around) -> li
 
 def _run_script(script: Script, calls: list[list[Any]], around: Around, limit: float) -> list[Any]:
     asked = [[checked_script(script).source, values] for values in calls]
-    # With this interpreter: the engine is installed for it.
+    # With the interpreter of this process, for which the engine is installed.
     told = call_for_each(
         Path(engine.__file__),
         "run",
@@ -409,10 +409,10 @@ _TARGET = "write file://<file>.py:<function>"
 
 
 def python_target(value: Any, around: Around, what: str) -> str:
-    """The same with an absolute path.
+    """Return a reference to a Python function with an absolute path.
 
     Raises:
-        MistakenError: It names no function of a Python file, or there is none.
+        MistakenError: It does not name a function of a Python file, or the file does not exist.
     """
     if not isinstance(value, str):
         raise MistakenError(Mistake(f"must be text, got {kind(value)}", _TARGET))

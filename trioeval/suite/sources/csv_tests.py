@@ -1,8 +1,8 @@
 # Apart from `suite.sources.tests`: together they exceed 600 lines.
 """Tests from tables: one row is one test.
 
-What a row says becomes a test as a suite file would write it, and goes the way of all tests; what is wrong
-with that test is told at the cell it comes from.
+A row is converted to a test as a suite file would define it, and read like any other test; a mistake in that
+test is reported at the cell that caused it.
 """
 
 import importlib
@@ -22,19 +22,19 @@ import attrs
 from trioeval.documents.files import Around
 from trioeval.documents.mistakes import Mistake, MistakenError, Place, nearest
 from trioeval.documents.paths import DocumentPath
-from trioeval.documents.placing import TOLD, shortened
+from trioeval.documents.placing import MOST_SHOWN, shortened
 from trioeval.grading import Kinds, quote
 from trioeval.grading.kinds.text import SPACES
 from trioeval.suite.model import Test
-from trioeval.suite.sources.csv_text import Row, place_at, read_rows
+from trioeval.suite.sources.csv_text import CsvRow, place_at, read_rows
 from trioeval.suite.sources.expected import assertion_from_text, looks_typed
 from trioeval.suite.sources.prompts import read_text
 from trioeval.suite.sources.xlsx_bounds import check_workbook
 from trioeval.text import output_text
 
-# Columns of a table of tests: what their cells are to a test, by the names in the header.
+# The roles of columns of a table of tests, by their names in the header.
 #
-# A name that begins with two underscores means something else than a variable.
+# A name that begins with two underscores is not a variable.
 
 
 Role: TypeAlias = Literal[
@@ -51,7 +51,7 @@ Role: TypeAlias = Literal[
     "threshold",
     "nothing",
 ]
-"""What the cells of a column are to a test."""
+"""The meaning of the cells of a column."""
 
 _SPECIAL: dict[str, Role] = {
     "__prefix": "prefix",
@@ -69,21 +69,21 @@ _EXPECTED = re.compile("__expected(?:0*[1-9][0-9]*)?")
 
 
 @attrs.frozen
-class Column:
+class TableColumn:
     """One column of a table of tests."""
 
     name: str
-    """What stands in the header, without space around it."""
+    """The header without surrounding space."""
     role: Role
     key: str = ""
-    """Which variable, which metadata, or for a threshold which `__expected…` column."""
+    """The variable, the metadata key, or for a threshold the `__expected…` column."""
 
 
-def column_of(name: str) -> Column:
-    """What a column is, by its name in the header.
+def column_of(name: str) -> TableColumn:
+    """Return the column with a name in the header.
 
     Raises:
-        MistakenError: It is the column of a setting that there is not.
+        MistakenError: It names an unknown setting.
 
     Example:
         >>> column_of(" city ").key, column_of("__metadata:tags[]").role
@@ -91,41 +91,41 @@ def column_of(name: str) -> Column:
     """
     name = name.strip(SPACES)
     if role := _SPECIAL.get(name):
-        return Column(name, role)
+        return TableColumn(name, role)
     if name.startswith("__expected"):
-        return Column(name, "assertion")
+        return TableColumn(name, "assertion")
     if name.startswith("__metadata:"):
         key = name.removeprefix("__metadata:")
         if key.endswith("[]"):
-            return Column(name, "metadata list", key.removesuffix("[]"))
-        return Column(name, "metadata", key)
+            return TableColumn(name, "metadata list", key.removesuffix("[]"))
+        return TableColumn(name, "metadata", key)
     if found := _CONFIG.fullmatch(name):
         if found["key"] != "threshold":
-            message = f"{quote(found['key'])} is no setting of an assertion in {quote(name)}"
+            message = f"{quote(found['key'])} is not a setting of an assertion in {quote(name)}"
             raise MistakenError(Mistake(message, 'the only one is "threshold"'))
         if not _EXPECTED.fullmatch(found["of"]):
-            message = f"{quote(found['of'])} is no column of assertions in {quote(name)}"
+            message = f"{quote(found['of'])} is not a column of assertions in {quote(name)}"
             raise MistakenError(Mistake(message, "write __expected, or __expected1 and so on"))
-        return Column(name, "assertion threshold", found["of"])
+        return TableColumn(name, "assertion threshold", found["of"])
     if name == "__metadata" or name.startswith("__config:"):
-        return Column(name, "nothing")
-    return Column(name, "variable", name)
+        return TableColumn(name, "nothing")
+    return TableColumn(name, "variable", name)
 
 
-def oddity(column: Column) -> Mistake | None:
-    """What is odd about a column, and no mistake."""
+def column_warning(column: TableColumn) -> Mistake | None:
+    """Return a warning about a column; None if it is as expected."""
     match column:
-        case Column("__metadata"):
-            message = "the column __metadata says nothing without a key"
+        case TableColumn("__metadata"):
+            message = "the column __metadata has no effect without a key"
             return Mistake(message, "write __metadata:key")
-        case Column(name, "nothing"):
-            message = f"the column {quote(name)} says nothing"
+        case TableColumn(name, "nothing"):
+            message = f"the column {quote(name)} has no effect"
             return Mistake(message, "write __config:__expected1:threshold")
-        case Column("", "variable"):
-            return Mistake("a column has no name", "is there a delimiter too many?")
-        case Column(name, "variable") if _NEARLY_SPECIAL.match(name):
+        case TableColumn("", "variable"):
+            return Mistake("a column has no name", "check for a superfluous delimiter")
+        case TableColumn(name, "variable") if _NEARLY_SPECIAL.match(name):
             return Mistake(f"the column {quote(name)} is a variable", f'did you mean "_{name}"?')
-        case Column(name, "variable") if name.startswith("__"):
+        case TableColumn(name, "variable") if name.startswith("__"):
             known = [*_SPECIAL, "__expected", "__metadata:key", "__config:__expected1:threshold"]
             return Mistake(f"the column {quote(name)} is a variable", nearest(name, known))
         case _:
@@ -133,23 +133,23 @@ def oddity(column: Column) -> Mistake | None:
 
 
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
-_SWALLOWED = "the rows behind this line are read as one cell: their line breaks are of another kind"
-_ONE_KIND = "end all lines as the first one ends, or put the cell in quotes"
+_SWALLOWED = "the rows after this line are read as one cell: their line breaks are of another kind"
+_ONE_KIND = "end all lines like the first one, or quote the cell"
 _COMMA = re.compile(r"(?<!\\),")
 
 
 @attrs.frozen
-class Table:
-    """Rows of cells, and where they stand."""
+class TestTable:
+    """Rows of cells, and their positions."""
 
-    rows: Iterable[Row]
+    rows: Iterable[CsvRow]
     place: Callable[[int], Place]
-    """From where a cell begins, as its row says, to line and column."""
+    """Converts the start of a cell, as its row records it, to line and column."""
 
     def placed(
-        self, row: Row, found: Iterable[tuple[int, Mistake]], file: Path
+        self, row: CsvRow, found: Iterable[tuple[int, Mistake]], file: Path
     ) -> Iterator[Mistake]:
-        """Mistakes at the cells that they come from; one in another file stays where it is."""
+        """Yield mistakes with the positions of their cells; one in another file is unchanged."""
         for cell, mistake in found:
             if mistake.file is not None:
                 yield mistake
@@ -159,25 +159,25 @@ class Table:
 
 
 def read_csv_tests(file: Path, around: Around, structure: Callable[[Any], Test]) -> Sequence[Test]:
-    """The tests of a CSV file; those without a description are called by their number.
+    """Return the tests of a CSV file.
 
     Raises:
-        MistakenError: Everything that is wrong with the file, each with line and column.
+        MistakenError: All mistakes of the file, each with line and column.
     """
     text = read_text(file)
     rows = read_rows(
         text, delimiter=around.variable("CSV_DELIMITER", ","), strict=around.switch("CSV_STRICT")
     )
-    return read_table(Table(rows, lambda at: place_at(text, at)), file, around, structure)
+    return read_table(TestTable(rows, lambda at: place_at(text, at)), file, around, structure)
 
 
 def read_table(
-    table: Table, file: Path, around: Around, structure: Callable[[Any], Test]
+    table: TestTable, file: Path, around: Around, structure: Callable[[Any], Test]
 ) -> Sequence[Test]:
-    """The tests of a table whose first row is the header.
+    """Return the tests of a table whose first row is the header.
 
     Raises:
-        MistakenError: Everything that is wrong with it.
+        MistakenError: All of its mistakes.
     """
     tests: list[Test] = []
     mistakes: list[Mistake] = []
@@ -191,7 +191,7 @@ def read_table(
         odd = [
             (cell, mistake.below(column.name))
             for cell, column in enumerate(columns)
-            if (mistake := oddity(column))
+            if (mistake := column_warning(column))
         ]
         for warning in table.placed(header, odd, file):
             around.warn(warning)
@@ -208,44 +208,44 @@ def read_table(
             try:
                 tests.append(_test(columns, row, number, structure, around.kinds))
             except _CellError as error:
-                if len(mistakes) <= TOLD:
+                if len(mistakes) <= MOST_SHOWN:
                     mistakes += table.placed(row, error.found, file)
-                else:  # they are only counted; to place one is to look at all that is before it
+                else:  # only counted; finding a position scans all text before it
                     mistakes += (mistake for _, mistake in error.found)
-    except MistakenError as error:  # from here on nothing can be read
+    except MistakenError as error:  # the rest cannot be read
         mistakes += (attrs.evolve(mistake, file=file) for mistake in error.parts)
     if mistakes:
         raise MistakenError(*shortened(mistakes, file))
     return tuple(tests)
 
 
-def _columns(header: Row) -> tuple[Sequence[Column], Sequence[tuple[int, Mistake]]]:
-    """The columns, and what is wrong with them, each with its cell."""
-    columns: list[Column] = []
+def _columns(header: CsvRow) -> tuple[Sequence[TableColumn], Sequence[tuple[int, Mistake]]]:
+    """Return the columns of a header, and its mistakes, each with its cell."""
+    columns: list[TableColumn] = []
     mistakes: list[tuple[int, Mistake]] = []
     for cell, name in enumerate(header.cells):
         try:
             columns.append(column_of(name))
         except MistakenError as error:
-            columns.append(Column(name, "nothing"))
+            columns.append(TableColumn(name, "nothing"))
             mistakes += ((cell, mistake.below(name)) for mistake in error.parts)
     return columns, [*mistakes, *_repeated(columns)]
 
 
-def _repeated(columns: Sequence[Column]) -> Iterator[tuple[int, Mistake]]:
+def _repeated(columns: Sequence[TableColumn]) -> Iterator[tuple[int, Mistake]]:
     seen: set[str] = set()
     for cell, column in enumerate(columns):
         if column.name in seen:
-            message = f"the column {quote(column.name)} stands here for the second time"
-            hint = "give every column a name of its own"
+            message = f"duplicate column {quote(column.name)}"
+            hint = "give every column a unique name"
             yield cell, Mistake(message, hint, at=(column.name,))
         seen.add(column.name)
 
 
 def _suspects(
-    columns: Sequence[Column], row: Row, number: int, kinds: Kinds, told: set[str]
+    columns: Sequence[TableColumn], row: CsvRow, number: int, kinds: Kinds, told: set[str]
 ) -> Iterator[tuple[int, Mistake]]:
-    """The cells of a row that look like assertions and are texts; each word that is told of is told once."""
+    """Yield warnings about cells that look like assertions and are texts; each word is reported once."""
     for cell, (column, text) in enumerate(zip(columns, row.cells, strict=False)):
         if column.role == "assertion" and (found := looks_typed(text, kinds)) is not None:
             word, warning = found
@@ -254,16 +254,16 @@ def _suspects(
                 yield cell, attrs.evolve(warning, at=(number, column.name))
 
 
-def _ragged(row: Row, width: int) -> Mistake:
+def _ragged(row: CsvRow, width: int) -> Mistake:
     if row.cells == ("",):
-        return Mistake("an empty line is no row here", "delete it")
+        return Mistake("an empty line is not a valid row", "delete it")
     cells = "1 cell" if len(row.cells) == 1 else f"{len(row.cells)} cells"
-    hint = "is there a comma in a text without quotes around it?"
+    hint = "check for a comma in a text without quotes around it"
     return Mistake(f"a row of {cells} under a header of {width}", hint)
 
 
 class _CellError(ValueError):
-    """What is wrong with a row: for each mistake the cell that it comes from."""
+    """The mistakes of a row, each with its cell."""
 
     def __init__(self, *found: tuple[int, Mistake]) -> None:
         self.found = found
@@ -271,16 +271,16 @@ class _CellError(ValueError):
 
 
 def _test(
-    columns: Sequence[Column],
-    row: Row,
+    columns: Sequence[TableColumn],
+    row: CsvRow,
     number: int,
     structure: Callable[[Any], Test],
     kinds: Kinds,
 ) -> Test:
-    """The test of one row.
+    """Return the test of one row.
 
     Raises:
-        _CellError: Everything that is wrong with it.
+        _CellError: All of its mistakes.
     """
     if len(row.cells) != len(columns):
         raise _CellError((0, _ragged(row, len(columns)).below(number)))
@@ -298,7 +298,7 @@ def _test(
     if mistakes:
         raise _CellError(
             *(
-                # The path is that of the cell: what the test's would be is no business of the reader.
+                # Positions are those of cells: paths in the test would mean nothing to the reader.
                 (cell, mistake)
                 if mistake.file
                 else (cell, attrs.evolve(mistake, at=(number, columns[cell].name), key=False))
@@ -310,7 +310,7 @@ def _test(
 
 @attrs.define(eq=False)
 class _Plain:
-    """A test as plain data, in the making, and the cells that its parts come from."""
+    """A test as plain data, under construction, and the cells that its parts come from."""
 
     kinds: Kinds
     vars: dict[str, str] = attrs.field(factory=dict)
@@ -324,8 +324,8 @@ class _Plain:
     """By the column of the assertion."""
     _cells: dict[DocumentPath, int] = attrs.field(factory=dict)
 
-    def take(self, column: Column, text: str, cell: int) -> None:
-        """What one cell adds."""
+    def take(self, column: TableColumn, text: str, cell: int) -> None:
+        """Add one cell."""
         match column.role:
             case "variable":
                 self.vars[column.key] = text
@@ -344,8 +344,8 @@ class _Plain:
             case _:
                 pass
 
-    def _take_read(self, column: Column, text: str, cell: int) -> None:
-        """What a cell adds that stands for something else than its text."""
+    def _take_read(self, column: TableColumn, text: str, cell: int) -> None:
+        """Add a cell whose value is not simply its text."""
         match column.role:
             case "threshold":
                 if (number := cell_number(text)) is not None:
@@ -374,7 +374,7 @@ class _Plain:
         self.metadata["threshold"] = number
 
     def test(self, description: str) -> dict[str, Any]:
-        """The test; the description is for one that has none."""
+        """Return the test; the description is used if it has none."""
         assertions = []
         for name, assertion in self._assertions:
             other = {"__expected": "__expected1", "__expected1": "__expected"}.get(name, name)
@@ -389,12 +389,12 @@ class _Plain:
         return test | {key: part for key, part in parts.items() if part}
 
     def source(self, path: DocumentPath) -> int:
-        """The cell that the part at `path` comes from; the first one if it comes from several."""
+        """Return the cell that the part at `path` comes from; the first of several."""
         return self._cells.get(path[:2], self._cells.get(path[:1], 0))
 
 
 def cell_number(text: str) -> float | None:
-    """The number that a cell holds, if it holds nothing else.
+    """Return the number in a cell that contains nothing else; None for other cells.
 
     Example:
         >>> cell_number(" .5 "), cell_number("80%")
@@ -405,42 +405,41 @@ def cell_number(text: str) -> float | None:
     return number if math.isfinite(number) else None
 
 
-# Tests from spreadsheets: a sheet is a table like a CSV file. Needs the extra xlsx.
+# Tests from spreadsheets: a sheet is a table like a CSV file. Requires the extra xlsx.
 
 
 _SAVE_AGAIN = "open it in a spreadsheet program and save it again"
 _LONGEST = 1 << 20
-"""Rows that a sheet can have."""
+"""The maximum number of rows of a sheet."""
 _WIDEST = 1 << 20
-"""More columns than a sheet can have: the place of a cell is written as one number."""
+"""More columns than a sheet can have: the position of a cell is stored as one number."""
 _MOST_BLANK = 30_000_000
-"""Empty cells that are passed over; one cell in the last corner of a sheet makes seventeen billion."""
+"""The maximum number of empty cells skipped; one cell in the last corner of a sheet makes 17 billion."""
 
 
 def read_xlsx_tests(
     file: Path, sheet: str | None, around: Around, structure: Callable[[Any], Test]
 ) -> Sequence[Test]:
-    """The tests of one sheet; rows without any text are passed over.
+    """Return the tests of one sheet; rows without any text are skipped.
 
     Args:
         file: Absolute.
         sheet: Its name, or its number from 1; None takes the first one.
-        around: The suite's surroundings.
-        structure: Makes a test of plain data, or raises MistakenError.
+        around: The context of the suite's files.
+        structure: Converts plain data to a test, or raises MistakenError.
 
     Raises:
-        MistakenError: Everything that is wrong with the sheet, each with row and column; or the extra is not
-            installed.
+        MistakenError: All mistakes of the sheet, each with row and column; or the extra is not installed.
     """
     try:
         openpyxl: Any = importlib.import_module("openpyxl")
     except ModuleNotFoundError:
-        message = f"tests from {quote(file.name)} need the extra xlsx"
+        message = f"tests from {quote(file.name)} require the extra xlsx"
         hint = "pip install trioeval[xlsx], or save the sheet as CSV"
         raise MistakenError(Mistake(message, hint)) from None
     try:
         with warnings.catch_warnings():
-            # About styles and extensions that are not kept: nothing is written here.
+            # About styles and extensions that are lost when writing: nothing is written here.
             warnings.simplefilter("ignore")
             check_workbook(file)
             book = openpyxl.load_workbook(file, read_only=True, data_only=True)
@@ -452,7 +451,7 @@ def read_xlsx_tests(
     try:
         chosen = _chosen(book, sheet, file, around)
         _check_cells(file, chosen)
-        table = Table(_rows(chosen, file), lambda at: divmod(at, _WIDEST))
+        table = TestTable(_rows(chosen, file), lambda at: divmod(at, _WIDEST))
         return read_table(table, file, around, structure)
     finally:
         book.close()
@@ -468,29 +467,27 @@ def _chosen(book: Any, sheet: str | None, file: Path, around: Around) -> Any:
         name = names[int(sheet) - 1]
     else:
         hint = f"{nearest(sheet, names)}; or a number from 1 to {len(names)}"
-        raise MistakenError(Mistake(f"there is no sheet {quote(sheet)}", hint, file=file))
+        raise MistakenError(Mistake(f"unknown sheet {quote(sheet)}", hint, file=file))
     found = book[name]
     if not hasattr(found, "iter_rows"):
         message = f"the sheet {quote(name)} is a chart"
         raise MistakenError(Mistake(message, "name a sheet with cells", file=file))
     if sheet is None and found.sheet_state != "visible":
-        message = f"the first sheet, {quote(name)}, is hidden, and its rows are the tests"
-        around.warn(
-            Mistake(message, f"name the sheet that is meant: {file.name}#{name}", file=file)
-        )
+        message = f"the first sheet, {quote(name)}, is hidden; its rows are used as tests"
+        around.warn(Mistake(message, f"name the sheet to use: {file.name}#{name}", file=file))
     return found
 
 
 def _check_cells(file: Path, sheet: Any) -> None:
-    """Refuse what openpyxl would leave out without a word.
+    """Refuse a sheet of which openpyxl would silently skip parts.
 
     Raises:
-        MistakenError: Rows or cells are out of order or where no sheet has any, or formulas have no value.
+        MistakenError: Rows or cells are out of order or out of range, or formulas have no value.
     """
     mistakes: list[Mistake] = []
     try:
-        with zipfile.ZipFile(file) as archive, archive.open(sheet._worksheet_path) as source:  # noqa: SLF001 - nothing public tells it
-            for message, place in itertools.islice(_lost_cells(source), TOLD):
+        with zipfile.ZipFile(file) as archive, archive.open(sheet._worksheet_path) as source:  # noqa: SLF001 - there is no public access
+            for message, place in itertools.islice(_lost_cells(source), MOST_SHOWN):
                 mistakes.append(Mistake(message, _SAVE_AGAIN, file=file, place=place))
     except (ET.ParseError, KeyError, OSError, ValueError, zipfile.BadZipFile) as error:
         message = f"not a spreadsheet: {error}"
@@ -500,23 +497,23 @@ def _check_cells(file: Path, sheet: Any) -> None:
 
 
 def _lost_cells(source: IO[bytes]) -> Iterator[tuple[str, Place]]:
-    """The rows and cells of a sheet that would be lost, in the order of the file."""
+    """Yield the rows and cells of a sheet that would be lost, in the order of the file."""
     last_row = 0
     for _, row in ET.iterparse(source):  # noqa: S314 - openpyxl has read the same XML with it before
         if not row.tag.endswith("}row"):
             continue
         number = int(float(row.get("r", last_row + 1)))
         if number > _LONGEST:
-            yield f"no sheet has a row {number}", (number, 1)
+            yield f"row {number} is out of range", (number, 1)
             return
         if number <= last_row:
-            yield f"row {number} stands behind row {last_row}", (number, 1)
+            yield f"row {number} follows row {last_row}", (number, 1)
         last_row, last_column = number, 0
         for cell in row:
             reference = cell.get("r")
             column = last_column + 1 if reference is None else _column(reference)
             if not last_column < column < _WIDEST:
-                yield f"the cell {reference} stands behind another one of its row", (number, 1)
+                yield f"the cell {reference} is out of order in its row", (number, 1)
             last_column = column
             texts = {part.tag.rpartition("}")[2]: part.text for part in cell}
             if "f" in texts and not texts.get("v"):
@@ -525,7 +522,7 @@ def _lost_cells(source: IO[bytes]) -> Iterator[tuple[str, Place]]:
 
 
 def _column(reference: str) -> int:
-    """The number of a column, from 1.
+    """Return the number of a column, from 1.
 
     Example:
         >>> _column("A1"), _column("AB12")
@@ -537,20 +534,20 @@ def _column(reference: str) -> int:
     return number
 
 
-def _rows(sheet: Any, file: Path) -> Iterator[Row]:
-    """The rows that hold something, as wide as the first one unless more is written behind it.
+def _rows(sheet: Any, file: Path) -> Iterator[CsvRow]:
+    """Yield the rows that are not empty, padded to the width of the first one.
 
     Raises:
-        MistakenError: Nearly all that it has are empty cells, because one stands far away from all others.
+        MistakenError: Nearly all cells are empty, because one is far away from all others.
     """
     width = blank = 0
-    sheet.reset_dimensions()  # what a file says of its own size may be out of date, and hide rows
+    sheet.reset_dimensions()  # the size recorded in a file may be out of date, and hide rows
     for number, cells in enumerate(sheet.iter_rows(values_only=True), 1):
         empty = cells.count(None)
         blank += empty
         if blank > _MOST_BLANK:
             message = f"the sheet {quote(sheet.title)} has more than {_MOST_BLANK:,} empty cells"
-            hint = "delete what stands far to the right or far below, and save it again"
+            hint = "delete the contents far to the right or far below, and save it again"
             raise MistakenError(Mistake(message, hint, file=file))
         if empty == len(cells):
             continue
@@ -562,7 +559,7 @@ def _rows(sheet: Any, file: Path) -> Iterator[Row]:
         width = width or len(texts)
         texts += [""] * (width - len(texts))
         starts = range(number * _WIDEST + 1, number * _WIDEST + 1 + len(texts))
-        yield Row(tuple(texts), tuple(starts))
+        yield CsvRow(tuple(texts), tuple(starts))
 
 
 def _text(cell: Any) -> str:

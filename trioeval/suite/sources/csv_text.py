@@ -1,9 +1,9 @@
-"""Tables as text: rows of cells, and where each cell begins.
+"""Tables as text: rows of cells, and the position of each cell.
 
-The dialect is that of csv-parse, which reads the CSV files of promptfoo and is not that of the standard
+The dialect is that of csv-parse, which reads the CSV files of promptfoo and differs from that of the standard
 library: the first line break of the file is the only kind that ends rows; nothing is stripped; an empty line
-is a row with one empty cell. A quote that is out of place is refused when strict, and otherwise it is a
-letter like all others: `5" screen` is a text, and so is `"very" good`.
+is a row with one empty cell. A misplaced quote is an error in strict mode, and otherwise an ordinary
+character: `5" screen` is a text, and so is `"very" good`.
 """
 
 import re
@@ -15,37 +15,37 @@ from trioeval.documents.mistakes import Mistake, MistakenError, Place
 
 _LINE_BREAK = re.compile(r"\r\n|\n|\r")
 _QUOTED = re.compile(r'"((?:[^"]|"")*+)')
-"""A quote and what stands behind it, up to a quote that is not written twice."""
+"""A quote and the text after it, up to a quote that is not doubled."""
 
 
 @attrs.frozen
-class Row:
+class CsvRow:
     """One row of a table."""
 
     cells: tuple[str, ...]
     starts: tuple[int, ...]
-    """Where each cell begins, in characters of the text."""
+    """The start of each cell, in characters of the text."""
     swallowed: int | None = None
-    """Where a cell without quotes begins that holds a line break of another kind than the file's."""
+    """The start of an unquoted cell that contains a line break of another kind than the file's."""
 
 
-def read_rows(text: str, *, delimiter: str = ",", strict: bool = False) -> Iterator[Row]:
-    r"""The rows of a CSV text, the header among them.
+def read_rows(text: str, *, delimiter: str = ",", strict: bool = False) -> Iterator[CsvRow]:
+    r"""Yield the rows of a CSV text, including the header.
 
     Args:
         text: The text, without a byte order mark.
-        delimiter: What stands between cells; one character or more.
-        strict: Whether quotes must stand where CSV wants them.
+        delimiter: The separator of cells; one character or more.
+        strict: Quotes must follow the rules of CSV.
 
     Raises:
-        MistakenError: A quote is never closed or, when strict, out of place; with its line and column. Raised
+        MistakenError: A quote is never closed or, in strict mode, misplaced; with its line and column. Raised
             when that row is reached.
 
     Example:
         >>> [row.cells for row in read_rows('a,b\n1,"x\n""y"" z"\n')]
         [('a', 'b'), ('1', 'x\n"y" z')]
     """
-    # Cells without quotes end here; the first line break that is met is from then on the only one.
+    # Unquoted cells end here; after the first line break, only line breaks equal to it count.
     end = re.compile(f"{re.escape(delimiter)}|{_LINE_BREAK.pattern}")
     any_break = True
     cells: list[str] = []
@@ -65,12 +65,12 @@ def read_rows(text: str, *, delimiter: str = ",", strict: bool = False) -> Itera
         if ending and any_break:
             end = re.compile(f"{re.escape(delimiter)}|{ending[0]}")
             any_break = False
-        yield Row(tuple(cells), tuple(starts), swallowed)
+        yield CsvRow(tuple(cells), tuple(starts), swallowed)
         cells, starts, swallowed = [], [], None
 
 
 def place_at(text: str, at: int) -> Place:
-    r"""The line and column of a character.
+    r"""Return the line and column of a character.
 
     Example:
         >>> place_at("a\nbc", 3)
@@ -81,7 +81,7 @@ def place_at(text: str, at: int) -> Place:
 
 
 def _cell(text: str, at: int, end: re.Pattern[str], *, strict: bool) -> tuple[str, int]:
-    """A cell that begins at `at`, and where it ends."""
+    """Return the cell that begins at `at`, and its end."""
     kept = ""
     if found := _QUOTED.match(text, at):
         kept, closing = found[1].replace('""', '"'), found.end()
@@ -91,15 +91,15 @@ def _cell(text: str, at: int, end: re.Pattern[str], *, strict: bool) -> tuple[st
         if at == len(text) or end.match(text, at):
             return kept, at
         if strict:
-            message = "a quote inside of a quoted cell must be written twice"
+            message = "a quote inside of a quoted cell must be doubled"
             raise MistakenError(_misplaced(text, closing, message))
-        # It closes nothing: the cell was never quoted.
+        # The quote closes nothing: the cell was never quoted.
         kept, at = f'"{kept}', closing
     ending = end.search(text, at)
     stop = ending.start() if ending else len(text)
     rest = text[at:stop]
     if strict and '"' in rest:
-        message = "a cell with a quote in it must stand in quotes"
+        message = "a cell that contains a quote must be quoted"
         raise MistakenError(_misplaced(text, at + rest.index('"'), message))
     return kept + rest, stop
 

@@ -1,8 +1,8 @@
 # Apart from `suite.sources.csv_tests`: together they exceed 600 lines.
-"""The little language of `__expected` cells: one text that stands for one assertion.
+"""The mini-language of `__expected` cells: one text that defines one assertion.
 
-The first rule that fits decides. A cell that fits none is compared with the whole output, so that a column
-of right answers needs no language at all.
+The first rule that matches decides. A cell that matches none is compared with the whole output, so that a
+column of correct answers needs no language at all.
 """
 
 import difflib
@@ -20,7 +20,7 @@ _SCRIPT = re.compile(
 _RUBRIC = re.compile(r"(?:grade|llm-rubric):(.*)", re.DOTALL)
 _PYTHON = re.compile(r"python:(.*)|(file://(?:.*\.py|.*\.py:.*))", re.DOTALL)
 _REFUSED = {"pi"}
-"""Types of promptfoo that there are not here: a cell that names one is no text to compare with."""
+"""Assertion types of promptfoo that are not supported; cells that name one are refused, not compared."""
 _NOT_IN_CELLS = {"assert-set", "command", "human", "max-score", "select-best"}
 _LISTS = {"contains-all", "contains-any", "icontains-all", "icontains-any", "moderation"}
 _SCHEMAS = {"contains-json", "is-json"}
@@ -37,7 +37,7 @@ _THRESHOLDS = {
     "similar:dot": 0.8,
     "similar:euclidean": 0.8,
 }
-"""What holds where a cell gives no number."""
+"""Thresholds of cells without a number."""
 _NO_THRESHOLD = re.compile(r"i?contains.*|is-.*|equals|regex|starts-with|word-count|finish-reason")
 
 _LIKE_TYPED = re.compile(
@@ -45,18 +45,18 @@ _LIKE_TYPED = re.compile(
     r"(?P<end> ?\([-+.\de ]*\)(?::|$)|:|$)"
 )
 _CLOSE = 0.85
-"""How alike a word and a type are, from 0 to 1, where one is taken for the other spelt wrong."""
+"""The similarity, from 0 to 1, from which a word counts as a misspelt type."""
 _LONGEST = 60
-"""Characters of the longest word that is held against the types."""
+"""The maximum number of characters of a word that is compared with the types."""
 _TEXTS_TOO = frozenset({"human"})
-"""Types that begin too many texts."""
+"""Types that many texts begin with."""
 
 
 @lru_cache
 def _typed_cell(own: frozenset[str]) -> re.Pattern[str]:
-    """What matches a cell with a type, of those that are built in and a suite's own."""
+    """Return the pattern of a cell with a type, built-in or defined by the suite."""
     names = (ASSERTION_TYPES | _REFUSED | own) - _NOT_IN_CELLS
-    # A type whose name goes on is tried before the shorter one.
+    # A longer name is tried before a name that is its prefix.
     types = "|".join(sorted(map(re.escape, names), reverse=True))
     return re.compile(
         rf"(?P<type>(?:not-)?(?P<base>{types}))(?:\((?P<number>[0-9]+(?:\.[0-9]+)?)\))?(?::(?P<value>.*))?",
@@ -65,14 +65,14 @@ def _typed_cell(own: frozenset[str]) -> re.Pattern[str]:
 
 
 def assertion_from_text(text: str, kinds: Kinds = KINDS) -> dict[str, Any]:
-    """The assertion that a cell stands for, as plain data of the shape of a suite file.
+    """Return the assertion that a cell defines, as plain data with the structure of a suite file.
 
     Args:
         text: The cell, `[not-]<type>[(<threshold>)][:<value>]` or one of the older forms.
-        kinds: The assertion types that there are.
+        kinds: The known assertion types.
 
     Raises:
-        MistakenError: A list of texts has a quote that is never closed, or text behind one.
+        MistakenError: A list of texts has a quote that is never closed, or text after a closed one.
 
     Example:
         >>> assertion_from_text("not-contains: sorry")
@@ -93,7 +93,7 @@ def assertion_from_text(text: str, kinds: Kinds = KINDS) -> dict[str, Any]:
 
 
 def looks_typed(text: str, kinds: Kinds = KINDS) -> tuple[str, Mistake] | None:
-    """What to say of a cell that is compared as a text, but looks like an assertion.
+    """Return a warning about a cell that is compared as a text, but looks like an assertion.
 
     Returns:
         The word that looks like a type, and the warning; None for all other cells.
@@ -110,7 +110,7 @@ def looks_typed(text: str, kinds: Kinds = KINDS) -> tuple[str, Mistake] | None:
         return None
     known = _known_type(found["base"].lower(), frozenset(kinds))
     is_word = not found["end"] and ":" not in found["base"]
-    if known is None or (is_word and "-" not in known):  # one word is an answer
+    if known is None or (is_word and "-" not in known):  # a single word is an answer
         return None
     if _typed_cell(frozenset(kinds) - ASSERTION_TYPES).fullmatch(cell):
         return None
@@ -130,13 +130,13 @@ def looks_typed(text: str, kinds: Kinds = KINDS) -> tuple[str, Mistake] | None:
 
 @lru_cache
 def _known_type(word: str, kinds: frozenset[str]) -> str | None:
-    """The type that a word names, or nearly names; it may have a part of the value behind it."""
+    """Return the type that a word names, or misspells; part of the value may follow it."""
     types = (ASSERTION_TYPES | kinds | _NOT_IN_CELLS) - _TEXTS_TOO
     words = (word, word.partition(":")[0])
     for one in words:
         if one in types:
             return one
-    # Who types in haste gets the first letter right; thousands of words may have to be held against these.
+    # Typing errors rarely affect the first letter, and thousands of words may have to be compared.
     likely = [name for name in sorted(types) if name[0] == word[0]]
     for one in words:
         if close := difflib.get_close_matches(one, likely, n=1, cutoff=_CLOSE):
@@ -145,7 +145,7 @@ def _known_type(word: str, kinds: frozenset[str]) -> str | None:
 
 
 def _either(found: re.Match[str]) -> str:
-    """The code, or the file with it."""
+    """Return the code, or the file that contains it."""
     return (found[1] or found[2] or "").strip(SPACES)
 
 

@@ -1,16 +1,15 @@
-r"""Tests from JSONL: one on each line, read when they are looked at if they are very many.
+r"""Tests from JSONL: one on each line, read on access if there are very many.
 
 A file of a million lines must not have to be in memory, nor be parsed before the first call is made. One
-pass over its bytes finds where each line begins: eight bytes of memory for each, and for each blank one, so
-that the number of a line is known without another pass. The same pass looks for lines that are no object,
-and for words without which an object stands for one row that depends on no other. Lines with either are
-parsed, and those that do change how many rows there are, or their order, are `irregular`: they are checked
-at once. All others are parsed and checked when they are looked at, and what is wrong with one becomes its
-`fault`.
+pass over its bytes finds the start of each line, also of blank ones so that line numbers are known: eight
+bytes of memory per line. The same pass looks for lines that are not objects, and for words without which an
+object makes exactly one row that depends on no other. Lines with either are parsed; those that do change
+the number of rows, or their order, are `irregular` and checked at once. All others are parsed and checked on
+access, and a mistake in one becomes its `fault`.
 
-The words are looked for in bytes, so every way to write them must be seen: a key can hide behind an escape
-such as `\u0072`, and a slash behind `\/`. That a line without such a word is regular is tested for lines
-of every shape.
+The words are searched in bytes, so every way to write them must match: a key can hide behind an escape such
+as `\u0072`, and a slash behind `\/`. A test over lines of every structure proves that a line without such a
+word is regular.
 """
 
 import bisect
@@ -31,6 +30,7 @@ from trioeval.documents.files import Around, names_file
 from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes
 from trioeval.documents.paths import show_path
 from trioeval.documents.placing import shortened
+from trioeval.documents.read import json_fault
 from trioeval.errors import Problem
 from trioeval.grading import COMPARISONS
 from trioeval.sequences import LazySequence
@@ -39,14 +39,14 @@ from trioeval.suite.sources.values import complete
 from trioeval.text import read_integer
 
 CHECKED_AT_ONCE = 20_000
-"""Lines up to which a file is parsed when it is loaded, so that all its mistakes are told together."""
+"""The maximum number of lines of a file that is parsed when it is loaded, with all mistakes at once."""
 
 _CHUNK = 1 << 18  # bytes; more is not faster
-_KEPT = 8  # tests that were looked at last: the columns of one test are looked at one after another
+_KEPT = 8  # the last tests accessed: the columns of one test are accessed one after another
 _BOM = b"\xef\xbb\xbf"
 
 _SIGNS = (b'"options"', b'"pro', b"onversation", b"file:", b"select-best", b"max-score")
-"""Cheap to look for. One of them, `\\u00`, or what `_SHAPES` says is in every line that is irregular."""
+"""Cheap to find. Every irregular line contains one of them, `\\u00`, or a match of `_SHAPES`."""
 _SHAPES = (re.compile(rb'\[\s*"'), re.compile(rb'"vars"\s*:\s*[^\s{]'))
 _CANDIDATE = re.compile(
     rb'"options"|"prov|"promp|onversation|file:|select-best|max-score|\\u00|\[\s*"|"vars"\s*:\s*[^\s{]'
@@ -73,14 +73,14 @@ _IN_OPTIONS = frozenset(
 def read_jsonl_tests(
     file: Path, around: Around, structure: Callable[[Any], Test], *, alone: bool = False
 ) -> Sequence[Test]:
-    """The tests of a JSONL file: a tuple, or `JsonlTests` if they are more than `CHECKED_AT_ONCE`.
+    """Return the tests of a JSONL file: a tuple, or `JsonlTests` if more than `CHECKED_AT_ONCE`.
 
     Raises:
-        MistakenError: Everything that is wrong with the lines that are checked, each with its line.
+        MistakenError: All mistakes of the lines that are checked, each with its line.
     """
     lines = Lines(file)
     starts, candidates = lines.scan()
-    reader = _Reader(
+    reader = _JsonlReader(
         lines, starts, around, around if alone else around.below(file), structure, alone
     )
     if len(starts) <= CHECKED_AT_ONCE:
@@ -94,16 +94,16 @@ def read_jsonl_tests(
 
 @attrs.define(eq=False)
 class Lines:
-    """The bytes of a file that must stay as it is."""
+    """The lines of a file that must not change."""
 
     file: Path
     _state: tuple[int, int] | None = attrs.field(default=None, init=False)
-    """Its size, and when it was changed last."""
+    """Its size, and the time of its last change."""
     _blank: "array[int]" = attrs.field(factory=lambda: array("Q"), init=False, repr=False)
-    """Where blank lines begin."""
+    """The starts of blank lines."""
 
     def scan(self) -> tuple[Sequence[int], Sequence[int]]:
-        """Where lines begin that are not blank, and which of them may be irregular.
+        """Return the starts of lines that are not blank, and the indices of those that may be irregular.
 
         Raises:
             MistakenError: The file cannot be read.
@@ -138,10 +138,10 @@ class Lines:
         return starts, candidates
 
     def read(self, start: int, stop: int | None) -> bytes:
-        """The bytes from one place to another; None is the end.
+        """Return the bytes between two offsets; None is the end.
 
         Raises:
-            MistakenError: The file cannot be read any more, or has changed.
+            MistakenError: The file can no longer be read, or has changed.
         """
         try:
             with self.file.open("rb", buffering=0) as file:
@@ -156,13 +156,13 @@ class Lines:
             raise MistakenError(Mistake(message, file=self.file)) from None
 
     def number(self, place: int, start: int) -> int:
-        """The number, from 1, of a line that is not blank: which of those it is, and where it begins."""
+        """Return the number, from 1, of a line that is not blank, given its index and its start."""
         return place + bisect.bisect_left(self._blank, start) + 1
 
 
 @attrs.frozen
-class _Reader:
-    """Makes tests of lines."""
+class _JsonlReader:
+    """Converts lines to tests."""
 
     lines: Lines
     starts: Sequence[int]
@@ -177,10 +177,10 @@ class _Reader:
         return self.lines.read
 
     def all_of(self, places: Sequence[int]) -> tuple[Test, ...]:
-        """Several tests.
+        """Return several tests.
 
         Raises:
-            MistakenError: Everything that is wrong with them.
+            MistakenError: All of their mistakes.
         """
         tests: list[Test] = []
         mistakes = Mistakes()
@@ -192,10 +192,10 @@ class _Reader:
         return tuple(tests)
 
     def test(self, place: int) -> Test:
-        """One test.
+        """Return one test.
 
         Raises:
-            MistakenError: Everything that is wrong with it, at its line of the file.
+            MistakenError: All of its mistakes, at its line of the file.
         """
         try:
             description = f"Row #{place + 1}" if self.numbered else None
@@ -206,9 +206,9 @@ class _Reader:
             raise MistakenError(*(self._placed(part, line) for part in error.parts)) from None
 
     def is_irregular(self, place: int) -> bool:
-        """Whether a test may stand for another number of rows than one, or for rows that depend on others.
+        """Return whether a test may make several rows, none, or rows that depend on others.
 
-        So may a line that is wrong: that is told when it is read as a test.
+        An invalid line may as well: its mistake is reported when it is read as a test.
         """
         try:
             return is_irregular(read_line(self._line(place)))
@@ -228,21 +228,21 @@ class _Reader:
 
 @attrs.define(eq=False, repr=False)
 class JsonlTests(LazySequence[Test]):
-    """The tests of a JSONL file, made when they are looked at.
+    """The tests of a JSONL file, created on access.
 
-    A line that turns out to be wrong is a test with a `fault`, and so is every line of a file that has
-    changed since it was loaded.
+    An invalid line is a test with a `fault`, and so is every line of a file that has changed since it was
+    loaded.
     """
 
-    _reader: _Reader
+    _reader: _JsonlReader
     irregular: Sequence[int]
-    """The tests, ascending, that may stand for another number of rows than one, or for rows that depend on
-    others. Each has been looked at and is without fault."""
+    """The indices of the tests, ascending, that may make another number of rows than one, or rows that depend
+    on others. Each has been read and is valid."""
     _latest: dict[int, Test] = attrs.field(factory=dict, init=False)
 
     @property
     def file(self) -> Path:
-        """Where they stand."""
+        """The file that contains them."""
         return self._reader.lines.file
 
     def __len__(self) -> int:
@@ -252,13 +252,13 @@ class JsonlTests(LazySequence[Test]):
         return f"<{len(self)} tests in {self._reader.lines.file}>"
 
     def entry(self, index: int) -> Test:
-        """One test."""
+        """Return one test."""
         if (found := self._latest.get(index)) is not None:
             return found
         try:
             test = self._reader.test(index)
         except MistakenError as error:
-            test = Test(fault="\n".join(map(_told, error.parts)))
+            test = Test(fault="\n".join(map(_problem_text, error.parts)))
         if len(self._latest) == _KEPT:
             del self._latest[next(iter(self._latest))]
         self._latest[index] = test
@@ -266,7 +266,7 @@ class JsonlTests(LazySequence[Test]):
 
 
 def is_irregular(test: Any) -> bool:
-    """Whether a test, as plain data, may stand for another number of rows than one, or depend on others.
+    """Return whether a test, as plain data, may make another number of rows than one, or dependent rows.
 
     Example:
         >>> is_irregular({"vars": {"x": ["1", "2"]}}), is_irregular({"vars": {"x": "1"}})
@@ -288,11 +288,11 @@ def is_irregular(test: Any) -> bool:
 
 
 def read_line(line: bytes) -> Any:
-    """The value of a line of JSON.
+    """Return the value of a line of JSON.
 
     Raises:
-        MistakenError: It is not JSON or not UTF-8, or has a key twice in one object, or a number or a text
-            that there is not.
+        MistakenError: It is not JSON or not UTF-8, or contains a duplicate key, or a number or a text that
+            is not valid.
     """
     mistakes = Mistakes()
 
@@ -301,7 +301,7 @@ def read_line(line: bytes) -> Any:
         if len(found) != len(pairs):
             keys = [key for key, _ in pairs]
             twice = next(key for key in keys if keys.count(key) > 1)
-            mistakes.append(Mistake(f"the key {json.dumps(twice)} stands twice in one object"))
+            mistakes.append(Mistake(f"duplicate key {json.dumps(twice)}"))
         return found
 
     try:
@@ -310,10 +310,9 @@ def read_line(line: bytes) -> Any:
         message = f"byte {error.start} of the line (0x{line[error.start]:02x}) is not UTF-8"
         raise MistakenError(Mistake(message, "save the file as UTF-8")) from None
     except json.JSONDecodeError as error:
-        message = f"not JSON: {error.msg[:1].lower()}{error.msg[1:]}"
-        raise MistakenError(
-            Mistake(message, "write one object a line", place=(1, error.colno))
-        ) from None
+        message, at = json_fault(error)
+        hint = "write one object a line" if message.startswith("not JSON") else None
+        raise MistakenError(Mistake(message, hint, place=(1, at + 1))) from None
     except RecursionError:
         raise MistakenError(Mistake("nested too deeply")) from None
     mistakes += check_plain(data)
@@ -322,9 +321,9 @@ def read_line(line: bytes) -> Any:
 
 
 def _signs(chunk: bytes, lines: Sequence[bytes]) -> Iterator[int]:
-    """Where in a chunk there is something of lines that may be irregular, ascending."""
+    """Yield the offsets in a chunk of signs of lines that may be irregular, ascending."""
     found: list[int] = []
-    # Nearly always every line begins with an object: then there is nothing to look for one by one.
+    # Nearly always every line begins with an object; then lines need not be examined one by one.
     if not (chunk.startswith(b"{") and chunk.count(b"\n{") == len(lines) - 1):
         begins = itertools.accumulate(map(len, lines), initial=0)
         found += (
@@ -341,20 +340,20 @@ def _signs(chunk: bytes, lines: Sequence[bytes]) -> Iterator[int]:
 def _has_sign(chunk: bytes) -> bool:
     return (
         any(sign in chunk for sign in _SIGNS)
-        or (b"\\" in chunk and b"\\u00" in chunk)  # one letter is found much faster
+        or (b"\\" in chunk and b"\\u00" in chunk)  # a single character is found much faster
         or any(shape.search(chunk) is not None for shape in _SHAPES)
     )
 
 
 def _is_compared(assertions: Any) -> bool:
-    """Whether one of a test's assertions compares its outputs."""
+    """Return whether one of a test's assertions compares its outputs."""
     return isinstance(assertions, list) and any(
         isinstance(one, dict) and one.get("type") in COMPARISONS for one in assertions
     )
 
 
 def _names_judge(assertions: Any) -> bool:
-    """Whether one of a test's assertions says who judges, who has to be known before a run."""
+    """Return whether one of a test's assertions names its judge, which must be known before a run."""
     return isinstance(assertions, list) and any(
         isinstance(one, dict) and ("provider" in one or _names_judge(one.get("assert")))
         for one in assertions
@@ -376,7 +375,7 @@ def _state(descriptor: int) -> tuple[int, int]:
     return found.st_size, found.st_mtime_ns
 
 
-def _told(mistake: Mistake) -> str:
+def _problem_text(mistake: Mistake) -> str:
     line, column = mistake.place or (None, None)
     file = None if mistake.file is None else str(mistake.file)
     return str(Problem(show_path(mistake.at), mistake.message, mistake.hint, file, line, column))

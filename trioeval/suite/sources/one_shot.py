@@ -1,13 +1,13 @@
-# Apart from `suite.sources.code`: it is run by its path in a process of its own, which imports nothing else.
-"""Calls a function of the user's while a suite is loaded, and ends.
+# Apart from `suite.sources.code`: it is run by its path in a separate process, which imports nothing else.
+"""Calls a function of the user while a suite is loaded, and ends.
 
 Run by path, with any Python from 3.9 on, and so made of the standard library alone. Its arguments are three
 descriptors: of a file with `{"file", "function", "calls"}`, where each call is a list of arguments; of one
 for `{"values"}`, or for `{"error": {"what", "line", "call"}}` of the first call that fails; and of a pipe.
-What the user's code prints goes elsewhere.
+The output of the user's code goes elsewhere.
 
-Nobody writes into the pipe: that nobody holds its other end any more means that whoever started this was
-killed. Its process group then is killed as well, on Linux by the system itself, whatever it is doing.
+Nothing is written to the pipe: when its other end is closed, the parent process was killed. The process group
+of this process is then killed as well, on Linux by the kernel itself, at any point.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SHOWN = 200
 
 
 def main() -> None:
-    """Answer, and end without waiting for threads of the user's code."""
+    """Answer one request, and end without waiting for threads of the user's code."""
     asked, answered, lifeline = map(int, sys.argv[1:])
     _end_with(lifeline)
     with os.fdopen(asked, encoding="utf-8") as file:
@@ -41,7 +41,7 @@ def main() -> None:
     sys.argv = [request["file"]]
     sys.path[0] = str(
         Path(request["file"]).parent
-    )  # not this folder: its modules are not the user's
+    )  # not the folder of this file: its modules are not the user's
     answer = json.dumps(_answer(request["file"], request["function"], request["calls"]))
     with os.fdopen(answered, "w", encoding="utf-8") as file:
         file.write(answer)
@@ -51,7 +51,7 @@ def main() -> None:
 
 
 def _end_with(lifeline: int) -> None:
-    """Kill this process group as soon as nobody holds the other end of a pipe."""
+    """Kill this process group as soon as the other end of a pipe is closed."""
     os.set_inheritable(lifeline, False)  # noqa: FBT003 - it takes no names
     try:
         from fcntl import F_GETFL, F_SETFL, F_SETOWN, F_SETSIG, fcntl  # noqa: PLC0415 - on Linux only
@@ -61,7 +61,7 @@ def _end_with(lifeline: int) -> None:
     fcntl(lifeline, F_SETOWN, -os.getpgrp())
     fcntl(lifeline, F_SETSIG, signal.SIGKILL)
     fcntl(lifeline, F_SETFL, fcntl(lifeline, F_GETFL) | os.O_ASYNC)
-    if select.select([lifeline], [], [], 0)[0]:  # it was let go before
+    if select.select([lifeline], [], [], 0)[0]:  # it was closed before
         os.killpg(0, signal.SIGKILL)
 
 
@@ -79,7 +79,7 @@ def _answer(file: str, name: str, calls: list[list[Any]]) -> dict[str, Any]:
             if inspect.isawaitable(value):
                 value = asyncio.run(_wait(value))
             values.append(_checked(value))
-    except Exception as error:  # noqa: BLE001 - whatever the user's code raises is an answer
+    except Exception as error:  # noqa: BLE001 - any exception of the user's code is an answer
         return {"error": {**_describe(error, file), "call": len(values)}}
     return {"values": values}
 
@@ -95,14 +95,14 @@ def _load(file: str, name: str) -> Callable[..., Any]:
         msg = f"{file} is not a Python file"
         raise ImportError(msg)
     module = importlib.util.module_from_spec(spec)
-    sys.modules[module_name] = module  # before it runs: classes look for their module there
+    sys.modules[module_name] = module  # before it runs: classes look up their module there
     spec.loader.exec_module(module)
     function: Any = module
-    for part in name.split("."):  # a class, and a method of it that needs no object
+    for part in name.split("."):  # a class, and one of its static methods
         function = getattr(function, part, None)
     if not callable(function):
         known = sorted(key for key, value in vars(module).items() if inspect.isfunction(value))
-        msg = f"there is no function {name}; known are {', '.join(known) or 'none'}"
+        msg = f"function {name} not found; known are {', '.join(known) or 'none'}"
         raise TypeError(msg)
     return function  # type: ignore[no-any-return] # it is callable
 
@@ -118,7 +118,7 @@ def _checked(value: Any) -> Any:
 
 
 def _describe(error: Exception, file: str) -> dict[str, Any]:
-    """What happened, on one line, and the last line of the user's file that was part of it."""
+    """Return the error on one line, and the last line of the user's file in its traceback."""
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if frame.filename == file]
     if isinstance(error, SyntaxError) and error.filename == file:

@@ -1,4 +1,4 @@
-"""Transforms of outputs that are no code: queries, and paths of members."""
+"""Transforms of outputs that are not code: queries, and paths of members."""
 
 import re
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ _LENGTH = ".length"
 
 
 def is_query(text: str) -> bool:
-    """Whether a transform is a query into the output.
+    """Return whether a transform is a query into the output.
 
     Example:
         >>> is_query("$.answer"), is_query("jmespath: a.b"), is_query("output.a")
@@ -24,7 +24,7 @@ def is_query(text: str) -> bool:
 
 
 def names_members(text: str) -> bool:
-    """Whether a transform is a path of members of the output.
+    """Return whether a transform is a path of members of the output.
 
     Example:
         >>> names_members("output.answer.text"), names_members("output.length")
@@ -35,7 +35,7 @@ def names_members(text: str) -> bool:
 
 
 def is_path(text: str) -> bool:
-    """Whether a transform looks at nothing but the output: a path, or a query.
+    """Return whether a transform is a path or a query, which cannot do more than read the output.
 
     Example:
         >>> is_path("output.answer.text"), is_path("$.answer"), is_path("output.trim()")
@@ -45,7 +45,7 @@ def is_path(text: str) -> bool:
 
 
 def code_mistakes(said: Any, keys: tuple[str, ...], around: Around) -> Iterator[Mistake]:
-    """The transforms of an object that are code which its suite must not run."""
+    """Yield a mistake for each transform of an object that is code which its suite must not run."""
     for key in keys if isinstance(said, dict) else ():
         text = said.get(key)
         if isinstance(text, str) and text.strip() and not is_path(text):

@@ -1,8 +1,8 @@
-"""What one entry of `prompts` stands for: a text, an object with a text, or files of prompts.
+"""The prompts of one entry of `prompts`: a text, an object with a text, or files of prompts.
 
-A text names a file if it begins with `file://`, or if it could be a path and there is such a file. Most
-texts with a slash in them are no paths, so any other is taken as it is, unless it is so clearly the name of
-a file of prompts that somebody must have mistyped it.
+A text names a file if it begins with `file://`, or if it could be a path and that file exists. Most texts
+with a slash in them are not paths, so any other text is a prompt, unless it is so clearly the name of a file
+of prompts that it must be misspelt.
 """
 
 import ast
@@ -36,19 +36,19 @@ from trioeval.scripting.python_syntax import python_fault
 from trioeval.suite.model import Prompt, PromptFunction
 from trioeval.text import json_text
 
-# The prompts that stand in one file, by its suffix, each with the label that it gets where none is given.
+# The prompts in one file, by its suffix, each with its default label.
 #
-# Labels hold what tells the prompts of one file apart, because the id of a prompt is made of its label.
+# Labels distinguish the prompts of one file, because the id of a prompt is computed from its label.
 
 
 SUFFIXES = (".csv", ".j2", ".json", ".jsonl", ".md", ".txt", ".yaml", ".yml")
-"""Of files that hold prompts."""
+"""Suffixes of files that contain prompts."""
 
 PROGRAMS = (".bash", ".bat", ".cmd", ".exe", ".pl", ".ps1", ".rb", ".sh")
-"""Of programs that print a prompt, whatever their permissions are."""
+"""Suffixes of programs that print a prompt, whatever their permissions."""
 
 _START = 50
-"""Characters of a whole file that its label shows."""
+"""The number of characters of a whole file that its label shows."""
 
 _YAML_START = 80
 _LINE = re.compile(r"\r?\n")
@@ -56,59 +56,57 @@ _DEF = re.compile(r"^\s*(?:async\s+)?def\s+(\w+)", re.MULTILINE)
 
 
 @attrs.frozen
-class Piece:
+class PromptPart:
     """One prompt of a file."""
 
     raw: str
     label: str
 
 
-def read_pieces(file: Path, shown: str, label: str | None, around: Around) -> Sequence[Piece]:
-    """The prompts in a file, at least one.
+def read_parts(file: Path, shown: str, label: str | None, around: Around) -> Sequence[PromptPart]:
+    """Return the prompts in a file, at least one.
 
     Args:
         file: One with a suffix of `SUFFIXES`.
-        shown: How labels and messages name it.
-        label: What the suite calls it; None for no name.
-        around: What the files that it names are relative to, and its settings.
+        shown: Its name in labels and messages.
+        label: The label that the suite gives it, if any.
+        around: The context of the files that it names, and its settings.
 
     Raises:
         MistakenError: It cannot be read, or has no prompts.
     """
     if file.suffix.lower() not in SUFFIXES:
-        message = (
-            f"{quote(shown)} is no file of prompts: the suffix {quote(file.suffix)} is not known"
-        )
+        message = f"{quote(shown)} is not a file of prompts: unknown suffix {quote(file.suffix)}"
         hint = f"use one of {', '.join(SUFFIXES)}, .py, or a program that is executable"
         raise MistakenError(Mistake(message, hint))
     text = read_text(file)
     match file.suffix.lower():
         case ".csv":
-            pieces = list(_label_rows(_rows(text, around), label))
+            parts = list(_label_rows(_rows(text, around), label))
         case ".jsonl":
             lines = [line for line in _LINE.split(text) if line.strip()]
-            pieces = [Piece(line, f"{label or shown}: {line}") for line in lines]
+            parts = [PromptPart(line, f"{label or shown}: {line}") for line in lines]
             if len(lines) == 1:
-                pieces = [Piece(lines[0], label or shown)]
+                parts = [PromptPart(lines[0], label or shown)]
         case ".txt":
             before = f"{label}: {shown}" if label else shown
             separator = around.variable("PROMPT_SEPARATOR", "---")
-            pieces = [Piece(raw, f"{before}: {raw}") for raw in _parts(text, separator)]
+            parts = [PromptPart(raw, f"{before}: {raw}") for raw in _parts(text, separator)]
         case ".json":
             raw = _as_json(file, text, around)
-            pieces = [Piece(raw, label or f"{shown}: {raw}")]
+            parts = [PromptPart(raw, label or f"{shown}: {raw}")]
         case ".yaml" | ".yml":
             raw = _as_json(file, text, around)
-            pieces = [Piece(raw, label or f"{shown}: {raw[:_YAML_START]}")]
+            parts = [PromptPart(raw, label or f"{shown}: {raw[:_YAML_START]}")]
         case _:
-            pieces = [Piece(text, label or f"{shown}: {text[:_START]}...")]
-    if not any(piece.raw.strip() for piece in pieces):
-        raise MistakenError(Mistake(f"there are no prompts in {quote(shown)}", _columns(file)))
-    return pieces
+            parts = [PromptPart(text, label or f"{shown}: {text[:_START]}...")]
+    if not any(part.raw.strip() for part in parts):
+        raise MistakenError(Mistake(f"no prompts in {quote(shown)}", _columns(file)))
+    return parts
 
 
 def read_text(file: Path) -> str:
-    """A file as text, with the ends of its lines as they are.
+    """Return a file as text, with its line ends unchanged.
 
     Raises:
         MistakenError: It cannot be read, or is not UTF-8.
@@ -126,7 +124,7 @@ def read_text(file: Path) -> str:
 
 
 def read_python(file: Path, shown: str, function: str | None) -> str:
-    """A Python file, after a look at whether it can be run and has the function, or the class and the method.
+    """Return a Python file, after checking that it can be parsed and mentions the function.
 
     Raises:
         MistakenError: It cannot be read or parsed, or never mentions the function.
@@ -143,13 +141,13 @@ def read_python(file: Path, shown: str, function: str | None) -> str:
         raise MistakenError(Mistake(fault, file=file)) from None
     parts = function.split(".") if function else []
     if not all(re.search(rf"\b{part}\b", source) for part in parts):
-        message = f"there is no function {quote(function)} in {quote(shown)}"
+        message = f"function {quote(function)} not found in {quote(shown)}"
         raise MistakenError(Mistake(message, nearest(parts[-1], _DEF.findall(source))))
     return source
 
 
 def is_program(file: Path) -> bool:
-    """Whether the system would run a file."""
+    """Return whether the operating system would execute a file."""
     return os.access(file, os.X_OK)
 
 
@@ -165,9 +163,9 @@ def _parts(text: str, separator: str) -> Iterator[str]:
 
 
 def _rows(text: str, around: Around) -> list[tuple[str, str]]:
-    """The prompt and the label, or "", of each row of a CSV.
+    """Return the prompt and the label, or "", of each row of a CSV file.
 
-    A file that is no table holds a prompt on each line: a comma in a text does not make it one.
+    A file that is not a table has a prompt on each line: a comma in a text does not make it a table.
     """
     delimiter = around.variable("CSV_DELIMITER", ",")
     if delimiter in text:
@@ -196,12 +194,12 @@ def _table(text: str, delimiter: str) -> Iterator[tuple[str, str]]:
             yield prompt, named.get("label", "")
 
 
-def _label_rows(rows: Sequence[tuple[str, str]], label: str | None) -> Iterator[Piece]:
-    """Labels that no two rows share, where the table does not say otherwise."""
+def _label_rows(rows: Sequence[tuple[str, str]], label: str | None) -> Iterator[PromptPart]:
+    """Yield the prompts with labels that no two rows share, unless the table itself repeats one."""
     used = {given for _, given in rows if given}
     for number, (raw, given) in enumerate(rows, 1):
         if given:
-            yield Piece(raw, given)
+            yield PromptPart(raw, given)
             continue
         first = f"Prompt {number} - {raw}"
         if label:
@@ -211,11 +209,11 @@ def _label_rows(rows: Sequence[tuple[str, str]], label: str | None) -> Iterator[
         )
         made = next(name for name in (first, *others) if name not in used)
         used.add(made)
-        yield Piece(raw, made)
+        yield PromptPart(raw, made)
 
 
 def _as_json(file: Path, text: str, around: Around) -> str:
-    """A document as compact JSON, with the files that it names; the text itself if it is no document.
+    """Return a document as compact JSON, with the files that it names; other text unchanged.
 
     A prompt such as `{"content": {{question | dump}}}` becomes JSON only when it is rendered.
     """
@@ -247,7 +245,7 @@ def _named_inside(reference: str, around: Around) -> Path:
     try:
         return around.file(reference)
     except MistakenError as error:
-        rule = f"paths in a file of prompts count from the suite's folder, {around.directory}"
+        rule = f"paths in a file of prompts are relative to the suite's folder, {around.directory}"
         raise MistakenError(
             *(
                 attrs.evolve(part, hint=f"{part.hint}; {rule}" if part.hint else rule)
@@ -269,7 +267,7 @@ _HOSTED = re.compile(r"(langfuse|portkey|helicone)://")
 
 
 @attrs.frozen(kw_only=True)
-class _Entry:
+class _PromptEntry:
     raw: str | None = None
     label: str | None = None
     id: str | None = None
@@ -277,14 +275,14 @@ class _Entry:
 
 
 def read_prompts(entry: Any, around: Around) -> tuple[Prompt, ...]:
-    """The prompts, at least one, that an entry stands for.
+    """Return the prompts of an entry, at least one.
 
     Args:
-        entry: A text, or an object with `raw` (or `id`, where that names a file), `label`, `id`, `config`.
-        around: What paths are relative to.
+        entry: A text, or an object with `raw` (or `id`, if it names a file), `label`, `id`, `config`.
+        around: The context of paths.
 
     Raises:
-        MistakenError: Everything that is wrong with it, relative to the entry.
+        MistakenError: All of its mistakes, relative to the entry.
 
     Example:
         >>> [prompt] = read_prompts("Why is {{thing}} blue?", Around(directory=Path("/suite")))
@@ -303,14 +301,14 @@ def read_prompts(entry: Any, around: Around) -> tuple[Prompt, ...]:
         return tuple(prompt for file in files for prompt in _in_file(file, text, given, around))
 
 
-def _given(entry: Any) -> tuple[_Entry, tuple[str, ...]]:
-    """An entry in its long form, and where its text stands in it."""
+def _given(entry: Any) -> tuple[_PromptEntry, tuple[str, ...]]:
+    """Return an entry in its long form, and the path of its text in the entry."""
     if isinstance(entry, str):
-        return _Entry(raw=entry), ()
+        return _PromptEntry(raw=entry), ()
     if not isinstance(entry, dict):
         raise MistakenError(Mistake(f"must be text or an object, got {kind(entry)}"))
     known = {key: value for key, value in entry.items() if value is not None}
-    given: _Entry = object_hook(strict_converter(), _Entry)(known, _Entry)
+    given: _PromptEntry = object_hook(strict_converter(), _PromptEntry)(known, _PromptEntry)
     if given.raw is None and given.id is not None:
         return attrs.evolve(given, raw=given.id, id=None), ("id",)
     if given.raw is None:
@@ -323,10 +321,10 @@ def _given(entry: Any) -> tuple[_Entry, tuple[str, ...]]:
 
 
 def _files(text: str, around: Around) -> tuple[Path, ...]:
-    """The files that a text names; none if it is a text and nothing else.
+    """Return the files that a text names; none if it is only a text.
 
     Raises:
-        MistakenError: It must be meant as the name of a file, and there is none.
+        MistakenError: It must be the name of a file, and that does not exist.
     """
     if hosted := _HOSTED.match(text):
         message = f"prompts from {hosted[1]} are not supported"
@@ -343,7 +341,7 @@ def _files(text: str, around: Around) -> tuple[Path, ...]:
 
 
 def means_file(text: str, around: Around) -> bool:
-    """Whether a prompt is, or must be meant as, the name of a file, or a command."""
+    """Return whether a prompt is, or must be, the name of a file, or a command."""
     if text.startswith(_EXEC):
         return True
     try:
@@ -353,7 +351,7 @@ def means_file(text: str, around: Around) -> bool:
 
 
 def _could_be_path(text: str) -> bool:
-    """Whether a text may be a path at all: a file called `Hello` is no reason not to say hello."""
+    """Return whether a text may be a path at all: `Hello` is a prompt although a file may have that name."""
     marks = text[-3:-2] == "." or text[-4:-3] == "." or any(mark in text for mark in "*/\\")
     return marks or _split(text)[0].lower().endswith(_LIKE_A_FILE)
 
@@ -368,7 +366,7 @@ def _is_there(named: str, around: Around) -> bool:
 
 
 def _split(named: str) -> tuple[str, str | None]:
-    """A file and the function in it.
+    """Return a file and the function in it.
 
     Example:
         >>> _split("p.py:ask"), _split("p.py:Prompts.ask"), _split("p.txt")
@@ -378,18 +376,18 @@ def _split(named: str) -> tuple[str, str | None]:
     return (found["file"], found["function"]) if found else (named, None)
 
 
-def _in_file(file: Path, text: str, given: _Entry, around: Around) -> Iterator[Prompt]:
-    """The prompts of one file."""
+def _in_file(file: Path, text: str, given: _PromptEntry, around: Around) -> Iterator[Prompt]:
+    """Yield the prompts of one file."""
     named, function = _split(text.removeprefix(FILE))
     shown = _shown(file, around) if is_glob(named) else named
     suffix = file.suffix.lower()
-    if is_glob(named):  # the same label or id for several files would make one prompt of them
+    if is_glob(named):  # with the same label or id, several files would be one prompt
         label = given.label
-        if label and suffix != ".txt":  # its labels hold the path anyway
+        if label and suffix != ".txt":  # labels of these contain the path anyway
             label = f"{label}: {shown}"
         given = attrs.evolve(given, label=label, id=given.id and f"{given.id}:{shown}")
     if suffix in _SCRIPTS:
-        message = f"{quote(shown)} is JavaScript or TypeScript: functions of prompts are in Python"
+        message = f"{quote(shown)} is JavaScript or TypeScript: prompt functions are in Python"
         raise MistakenError(
             Mistake(message, "write file://<file>.py:<function>, or exec:<command>")
         )
@@ -405,14 +403,14 @@ def _in_file(file: Path, text: str, given: _Entry, around: Around) -> Iterator[P
         made_by = PromptFunction(kind="exec", target=shlex.quote(str(file)))
         yield _prompt(given, text, given.label or shown, made_by)
     else:
-        pieces = read_pieces(file, shown, given.label, around)
-        for number, piece in enumerate(pieces, 1):
-            yield _piece(given, piece, number if len(pieces) > 1 else None)
+        parts = read_parts(file, shown, given.label, around)
+        for number, part in enumerate(parts, 1):
+            yield _part_prompt(given, part, number if len(parts) > 1 else None)
 
 
-def _piece(given: _Entry, piece: Piece, number: int | None) -> Prompt:
+def _part_prompt(given: _PromptEntry, part: PromptPart, number: int | None) -> Prompt:
     named = given.id and number and f"{given.id}:{number}"
-    return _prompt(attrs.evolve(given, id=named or given.id), piece.raw, piece.label)
+    return _prompt(attrs.evolve(given, id=named or given.id), part.raw, part.label)
 
 
 def _shown(file: Path, around: Around) -> str:
@@ -420,8 +418,8 @@ def _shown(file: Path, around: Around) -> str:
     return str(PurePosixPath(file.relative_to(around.directory) if inside else file))
 
 
-def _program(given: _Entry, command: str, around: Around) -> Prompt:
-    """A command that prints the prompt; a program in the suite's folder needs no `./`."""
+def _program(given: _PromptEntry, command: str, around: Around) -> Prompt:
+    """Return the prompt of a command that prints it; a program in the suite's folder needs no `./`."""
     around.check_code(quote(f"{_EXEC}{command}"))
     try:
         words = shlex.split(command)
@@ -437,7 +435,7 @@ def _program(given: _Entry, command: str, around: Around) -> Prompt:
 
 
 def _prompt(
-    given: _Entry, raw: str, label: str | None, function: PromptFunction | None = None
+    given: _PromptEntry, raw: str, label: str | None, function: PromptFunction | None = None
 ) -> Prompt:
     name = label or given.id or raw
     return Prompt(

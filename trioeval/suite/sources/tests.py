@@ -1,4 +1,4 @@
-"""Tests from files: what one entry of `tests` stands for, by its suffix."""
+"""Tests from files: the tests of one entry of `tests`, by the suffix of its file."""
 
 import re
 import shutil
@@ -39,7 +39,7 @@ _PROGRAM = re.compile(r"(?i)(.+?\.(?:py|[cm]?[jt]s|rb))(?::([\w.]+[?!]?))?")
 
 
 def names_program(text: str) -> bool:
-    """Whether a reference names a file of code.
+    """Return whether a reference names a file of code.
 
     Example:
         >>> names_program("file://check.py:judge"), names_program("file://check.txt")
@@ -49,10 +49,10 @@ def names_program(text: str) -> bool:
 
 
 def read_computed(text: str, around: Around) -> Computed | None:
-    """The program that a reference names, after a look at whether it can be run; None if it names none.
+    """Return the program that a reference names, after checking that it can run; None if it names none.
 
     Raises:
-        MistakenError: It cannot: there is no such file, it is wrong as it is written, or what runs it is not
+        MistakenError: It cannot run: the file does not exist or is invalid, or its interpreter is not
             installed.
     """
     parts = _PROGRAM.fullmatch(text.removeprefix(FILE))
@@ -78,25 +78,25 @@ def read_computed(text: str, around: Around) -> Computed | None:
 
 
 def ruby_command(around: Around) -> str:
-    """What the interpreter of Ruby is called."""
+    """Return the command of the Ruby interpreter."""
     return around.variable("RUBY") or "ruby"
 
 
 def check_ruby(around: Around) -> None:
-    """See to it that Ruby can be run.
+    """Check that Ruby can run.
 
     Raises:
-        MistakenError: There is no interpreter.
+        MistakenError: The interpreter is not installed.
     """
     command = ruby_command(around)
     if shutil.which(command, path=around.environ.get("PATH")) is None:
-        message = f"{quote(command)} is not there, which runs Ruby"
-        raise MistakenError(Mistake(message, "install Ruby, or name it with TRIOEVAL_RUBY"))
+        message = f"running Ruby requires {quote(command)}, which is not installed"
+        raise MistakenError(Mistake(message, "install Ruby, or set TRIOEVAL_RUBY to its command"))
 
 
 SUFFIXES = (".csv", ".json", ".jsonl", ".py", ".xlsx", ".yaml", ".yml")
-"""Of files that hold tests."""
-NONE_HINT = "add a test, or accept this with --allow-empty"
+"""Suffixes of files that contain tests."""
+NONE_HINT = "add a test, or pass --allow-empty"
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _SCRIPT = re.compile(r"(?P<file>.*\.(?P<suffix>py|[cm]?[jt]s))(?::(?P<function>[^:/]+))?")
@@ -110,16 +110,16 @@ def read_tests(
     *,
     alone: bool = False,
 ) -> Sequence[Test]:
-    """The tests that one entry of `tests` stands for.
+    """Return the tests of one entry of `tests`.
 
     Args:
         reference: A path, a pattern, either of them with `file://`, or an object of `path` and `config`.
-        around: What it is relative to.
-        structure: Makes a test of plain data, or raises MistakenError.
-        alone: Whether it is all that the suite says of tests, not an entry of a list.
+        around: The context of the file that contains the entry.
+        structure: Converts plain data to a test, or raises MistakenError.
+        alone: It is the whole value of `tests`, not an entry of a list.
 
     Raises:
-        MistakenError: Everything that is wrong with the reference and the files, each with its place.
+        MistakenError: All mistakes of the reference and the files, each with its position.
     """
     if not isinstance(reference, str):
         return _generated(reference, around, structure)
@@ -147,13 +147,14 @@ def read_tests(
 
 
 def _checked_some(tests: Sequence[Test], file: Path, around: Around) -> Sequence[Test]:
-    """The tests of a file, which must have some unless an empty one is allowed.
+    """Return the tests of a file; an empty one is refused unless the user allows it.
 
     Raises:
-        MistakenError: There are none.
+        MistakenError: The file is empty.
     """
     if not tests:
-        message = "the file has no tests"
+        is_table = file.suffix.lower() in {".csv", ".xlsx"} and file.stat().st_size > 0
+        message = "no rows below the header" if is_table else "the file has no tests"
         if not around.allow_empty:
             raise MistakenError(Mistake(message, NONE_HINT, file=file))
         around.warn(Mistake(message, file=file))
@@ -213,7 +214,7 @@ def _from_script(
     try:
         tests = _structured(found, around, around, structure, numbered=False)
     except MistakenError as error:
-        message = f"{function} returned it"
+        message = f"returned by {function}"
         raise MistakenError(
             *(
                 attrs.evolve(part, file=file, hint=part.hint or message) if not part.file else part
@@ -242,11 +243,11 @@ def _from_document(
     file: Path, around: Around, structure: Callable[[Any], Test], *, numbered: bool
 ) -> Sequence[Test]:
     origin = Origin(file, read_placed(file))
-    data, _, astray = resolve_references(origin, around)
-    if astray:
-        raise MistakenError(*astray)
+    data, _, dangling = resolve_references(origin, around)
+    if dangling:
+        raise MistakenError(*dangling)
     entries = data if isinstance(data, list) else [data]
-    # Variables of JSON that is the only source are beside the suite.
+    # Variables of the only source, if it is JSON, are relative to the suite.
     beside = around if numbered else around.below(file)
     try:
         return _structured(entries, around, beside, structure, numbered=numbered)

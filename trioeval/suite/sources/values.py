@@ -1,4 +1,4 @@
-"""What a variable `file://…` becomes in a row: the file as text, by its suffix."""
+"""Variables and values from files, by their suffixes: the text of a `file://…` variable in a row."""
 
 import base64
 import importlib
@@ -32,7 +32,7 @@ from trioeval.text import json_text
 JAVASCRIPT = frozenset({".cjs", ".js", ".mjs"})
 
 
-# Files named in data that comes from a file itself: what they hold takes the place of their names.
+# Files named in data that comes from a file itself: their contents replace their names.
 
 
 _DOCUMENTS = {".json", ".yaml", ".yml"}
@@ -41,18 +41,18 @@ _PROGRAMS = (".py", ".js", ".cjs", ".mjs", ".ts", ".cts", ".mts")
 
 _PYTHON = re.compile(r"(.+\.py)(?::([\w.]+))?")
 _CODE_KEYS = {"responseParser", "transformRequest", "transformResponse", "validateStatus"}
-"""Keys of a provider's config whose code runs for each call."""
+"""Keys of a provider's config that contain code that runs for each call."""
 _UNKNOWN = object()
-"""What a function would return that only a run calls."""
+"""The unknown result of a function that only a run calls."""
 
 
 def config_values(config: Mapping[str, Any], around: Around) -> dict[str, Any]:
-    """A config with what its files hold, and what its functions `file://<file>.py[:<function>]` return.
+    """Return a config with its files read, and the results of functions `file://<file>.py[:<function>]`.
 
-    The function is called once without arguments, `get_config` where none is named.
+    The function is called once without arguments; its default name is `get_config`.
 
     Raises:
-        MistakenError: Files that there are not, that cannot be read, or whose function fails.
+        MistakenError: Files do not exist, cannot be read, or their function fails.
     """
 
     def read(key: str, value: Any) -> Any:
@@ -80,18 +80,18 @@ def _run(reference: str, around: Around) -> Any:
 
 
 def with_files(value: Any, around: Around, *, program: Callable[[str, Around], Any] = _keep) -> Any:
-    """A value whose texts `file://…` are replaced by what those files hold.
+    """Return a value with texts `file://…` replaced by the contents of those files.
 
     Documents become data, tables lists of objects, or of texts if they have one column, and all others texts.
-    A pattern stands for the list of what its files hold.
+    A pattern becomes the list of the contents of its files.
 
     Args:
         value: JSON data.
-        around: What the files are read against.
-        program: What a program stands for; its name, if it runs later.
+        around: The context of the files.
+        program: Returns the replacement of a program; its name, if it runs later.
 
     Raises:
-        MistakenError: Files that there are not, or that cannot be read.
+        MistakenError: Files do not exist, or cannot be read.
     """
     match value:
         case str() if value.startswith(FILE) and _is_program(value):
@@ -114,7 +114,7 @@ def with_files(value: Any, around: Around, *, program: Callable[[str, Around], A
 
 
 def _members(members: Mapping[str, Any], read: Callable[[str, Any], Any]) -> dict[str, Any]:
-    """The members of an object that are known before the run."""
+    """Return the members of an object that are known before the run."""
     found = read_each(members.items(), read)
     return {key: part for key, part in found.items() if part is not _UNKNOWN}
 
@@ -142,23 +142,23 @@ def _nested_files_content(file: Path, around: Around) -> Any:
 
 
 _CONVERSATION = "_conversation"
-"""May be given as a list of turns, for an assertion that judges a conversation from elsewhere."""
+"""May be a list of turns, for an assertion that judges a given conversation."""
 
 _TYPESCRIPT = frozenset({".cts", ".mts", ".ts"})
 _CODE = frozenset({".py", *JAVASCRIPT})
-"""Of files that compute a variable when its row is rendered."""
+"""Suffixes of files that compute a variable when its row is rendered."""
 VARIABLE_NAMES = ("name", "prompt", "vars")
-"""What a JavaScript function that computes a variable is called with."""
+"""The arguments of a JavaScript function that computes a variable."""
 
 RESERVED = frozenset({_CONVERSATION, "__evalId", "__evalStepId", "__repeatIndex"})
-"""Variables that every row gets by itself."""
+"""Variables that every row has automatically."""
 
 
 def read_vars(reference: str | Sequence[Any], around: Around) -> dict[str, Any]:
-    """The variables in a file, in those that match a pattern, or in several; later ones win.
+    """Return the variables in a file, in the files that match a pattern, or in several; later ones win.
 
     Raises:
-        MistakenError: Everything that is wrong with the reference or the files.
+        MistakenError: All mistakes of the reference or the files.
     """
     if isinstance(reference, str):
         return _variables(reference, around)
@@ -186,20 +186,20 @@ def _object(data: Any, around: Around) -> dict[str, Any]:
 
 
 def resolve_file_vars(variables: Mapping[str, Any], around: Around) -> dict[str, Any]:
-    """The variables with every pattern of files written out as the files that match it.
+    """Return variables with every pattern of files replaced by the files that match it.
 
-    Values that name one file keep naming it, as `file://` and its path in the folder of `around`; several
-    files are a list of such texts, one for each row to be. What is in them is read when a row is rendered.
+    A value that names one file stays a text, `file://` and its path in the folder of `around`; several files
+    become a list of such texts, one for each future row. Their contents are read when a row is rendered.
 
     Raises:
-        MistakenError: Files that there are not, and names that variables cannot have.
+        MistakenError: Files do not exist, or names of variables are not allowed.
     """
     found: dict[str, Any] = {}
     mistakes = Mistakes()
     for name, value in variables.items():
         if name in RESERVED and not (name == _CONVERSATION and isinstance(value, list)):
             message = f"{quote(name)} shadows a reserved name"
-            hint = f"every row has these by itself: {', '.join(sorted(RESERVED))}"
+            hint = f"every row has these automatically: {', '.join(sorted(RESERVED))}"
             mistakes.append(Mistake(message, hint, at=(name,), key=True))
         if name == "env":
             message = 'the variable "env" hides the environment from templates'
@@ -235,10 +235,10 @@ def _names(reference: str, around: Around) -> list[str]:
 
 
 def _check_code(file: Path) -> None:
-    """Refuse a file of JavaScript that cannot be run when the row is rendered.
+    """Refuse a file of JavaScript that cannot run when the row is rendered.
 
     Raises:
-        MistakenError: It is TypeScript, is wrong as it is written, or there is no engine.
+        MistakenError: It is TypeScript, is invalid, or the engine is not installed.
     """
     if file.suffix.lower() in _TYPESCRIPT:
         message = f"{quote(file.name)} is TypeScript, which cannot be run"
@@ -283,17 +283,17 @@ _BEGINNINGS: Mapping[bytes, str] = {
 
 
 def load_file_value(file: Path, around: Around) -> str:
-    """The text that a file is to a template.
+    """Return the text of a file for templates.
 
-    YAML becomes compact JSON, PDF its text, an image a data URI, sound and motion base64, and everything else
-    its text without space around it.
+    YAML becomes compact JSON, PDF its text, an image a data URI, audio and video base64, and everything else
+    its text without surrounding space.
 
     Args:
         file: Absolute.
-        around: Its `DISABLE_PDF_AS_TEXT` and `DISABLE_MULTIMEDIA_AS_BASE64` make text of such files as well.
+        around: Its `DISABLE_PDF_AS_TEXT` and `DISABLE_MULTIMEDIA_AS_BASE64` read such files as text as well.
 
     Raises:
-        MistakenError: It cannot be read, or not without something that is not installed.
+        MistakenError: It cannot be read, or requires something that is not installed.
     """
     suffix = file.suffix.lower()
     if suffix in {".yaml", ".yml"}:
@@ -321,7 +321,7 @@ def _base64(content: bytes) -> str:
 
 
 def _media_type(content: bytes, suffix: str) -> str:
-    """What an image is, by how it begins and else by its suffix, which is often wrong."""
+    """Return the media type of an image, by its first bytes and else by its suffix, which is often wrong."""
     if content.startswith(b"RIFF") and content[8:12] == b"WEBP":
         return "image/webp"
     found = (kind for begin, kind in _BEGINNINGS.items() if content.startswith(begin))
@@ -332,7 +332,7 @@ def _pdf_text(file: Path) -> str:
     try:
         pypdf: Any = importlib.import_module("pypdf")
     except ModuleNotFoundError:
-        message = f"{quote(file.name)} needs the extra pdf"
+        message = f"{quote(file.name)} requires the extra pdf"
         hint = "pip install trioeval[pdf], or set TRIOEVAL_DISABLE_PDF_AS_TEXT=1"
         raise MistakenError(Mistake(message, hint, file=file)) from None
     try:
@@ -343,20 +343,20 @@ def _pdf_text(file: Path) -> str:
 
 
 _READ_LATER = {"vars", "assert"}
-"""Their members name files for other reasons: values of one row, and functions."""
+"""Keys whose members name files for other purposes: values of one row, and functions."""
 
 
 def complete(entry: Any, around: Around, beside: Around, description: str | None) -> Any:
-    """One test of a file, with the files read that it names.
+    """Return one test of a file, with the files read that it names.
 
     Args:
-        entry: The test, or the name of a file that holds it.
-        around: What names with `file://` are relative to.
-        beside: What other names, and those of files of variables, are relative to.
-        description: What it is called if it has no description.
+        entry: The test, or the name of a file that contains it.
+        around: The context of names with `file://`.
+        beside: The context of other names, and of those of files of variables.
+        description: Its description if it has none.
 
     Raises:
-        MistakenError: Files that there are not, or that are wrong; or it is no object.
+        MistakenError: Files do not exist or are invalid; or the test is not an object.
     """
     if isinstance(entry, str):
         named = entry.startswith(FILE)

@@ -1,0 +1,396 @@
+"""Batches of leases: full or due, in order, and nobody is left without an answer."""
+
+from collections.abc import Callable, Sequence
+
+import attrs
+import pytest
+import trio
+from hypothesis import event, given
+from hypothesis import strategies as st
+
+from trioeval.errors import LimitError
+from trioeval.limits import (
+    Decision,
+    Denied,
+    Granted,
+    LeaseRequest,
+    Limit,
+    LimitState,
+    Requirement,
+    Settlement,
+    Unknown,
+)
+from trioeval.limits.backend import Backend
+from trioeval.limits.batching import CLOSE_GRACE, open_batching
+from trioeval.testing import run_virtual
+
+
+def ask(name: str, key: str = "rpm") -> LeaseRequest:
+    return LeaseRequest(name, "job", (Requirement(key, 1),))
+
+
+def grants(asks: Sequence[LeaseRequest]) -> list[Decision]:
+    return [Granted(float(len(asks))) for _ in asks]
+
+
+@attrs.define(eq=False)
+class Keeper:
+    """A backend that writes down what reaches it, takes its time and answers by a function."""
+
+    decide: Callable[[Sequence[LeaseRequest]], list[Decision]] = grants
+    latency: float = 1.0
+    reserved: list[tuple[float, list[str]]] = attrs.field(factory=list)
+    completed: list[tuple[float, list[str]]] = attrs.field(factory=list)
+    finished: int = 0
+
+    async def reserve(self, asks: Sequence[LeaseRequest], /) -> Sequence[Decision]:
+        self.reserved.append((trio.current_time(), [one.lease_id for one in asks]))
+        await trio.sleep(self.latency)
+        self.finished += 1
+        return self.decide(asks)
+
+    async def complete(self, settlements: Sequence[Settlement], /) -> None:
+        self.completed.append((trio.current_time(), [one.lease_id for one in settlements]))
+        await trio.sleep(self.latency)
+        self.decide([])
+        self.finished += 1
+
+    async def extend(self, lease_ids: Sequence[str], /) -> Sequence[bool]:
+        return [True for _ in lease_ids]
+
+    async def states(self) -> Sequence[LimitState]:
+        return [LimitState(limit=Limit(key="rpm", kind="budget", capacity=1))]
+
+    async def define(self, limit: Limit, /) -> LimitState:
+        return LimitState(limit=limit)
+
+    async def pause(self, key: str, seconds: float, /) -> LimitState:
+        limit = Limit(key=key, kind="budget", capacity=1)
+        return LimitState(limit=limit, paused_until=seconds)
+
+    async def remove(self, key: str, /) -> None:
+        raise LimitError("unknown_limit_key", "there is none", keys=(key,))
+
+
+async def hand_in(
+    backend: Backend,
+    at: float,
+    asks: Sequence[LeaseRequest],
+    answers: dict[str, tuple[float, Decision]],
+) -> None:
+    await trio.sleep_until(at)
+    for one, decision in zip(asks, await backend.reserve(asks), strict=True):
+        answers[one.lease_id] = (trio.current_time(), decision)
+
+
+def together(
+    keeper: Keeper,
+    handed: Sequence[tuple[float, Sequence[LeaseRequest]]],
+    *,
+    size: int,
+    flush: float,
+) -> dict[str, tuple[float, Decision]]:
+    """Hand everything in at its time, and return when each was answered with what."""
+    answers: dict[str, tuple[float, Decision]] = {}
+
+    async def main() -> None:
+        async with (
+            open_batching(keeper, size=size, flush=flush) as backend,
+            trio.open_nursery() as nursery,
+        ):
+            for at, asks in handed:
+                nursery.start_soon(hand_in, backend, at, asks, answers)
+
+    run_virtual(main)
+    return answers
+
+
+def test_a_batch_goes_when_it_is_full_or_due() -> None:
+    """Two fill one at once; the third waits for others, and no longer than it may."""
+    keeper = Keeper()
+    answers = together(
+        keeper, [(0, [ask("a")]), (1, [ask("b")]), (2, [ask("c")])], size=2, flush=16
+    )
+    assert keeper.reserved == [(1, ["a", "b"]), (18, ["c"])]
+    assert answers == {"a": (2, Granted(2)), "b": (2, Granted(2)), "c": (19, Granted(1))}
+
+
+def test_more_than_a_batch_holds_is_several() -> None:
+    """Each in order, and the rest of it is a batch that waits for others."""
+    keeper = Keeper()
+    answers = together(keeper, [(0, [ask(name) for name in "abcde"])], size=2, flush=4)
+    assert sorted(keeper.reserved) == [(0, ["a", "b"]), (0, ["c", "d"]), (4, ["e"])]
+    assert list(answers) == list("abcde")
+
+
+def test_a_slow_batch_delays_no_other() -> None:
+    """The second one is on its way before the first is answered."""
+    keeper = Keeper(latency=100)
+    together(keeper, [(0, [ask("a")]), (10, [ask("b")])], size=8, flush=1)
+    assert [at for at, _ in keeper.reserved] == [1, 11]
+
+
+def test_ql_31_a_batch_of_three_is_answered_in_order() -> None:
+    """Granted, wrong and denied: each gets its own answer."""
+    decided: dict[str, Decision] = {
+        "ok": Granted(0.0),
+        "invalid": Denied("invalid_request", terminal=True),
+        "denied": Denied("no_capacity", terminal=False, retry_after=1.0, keys=("rpm",)),
+    }
+    keeper = Keeper(lambda asks: [decided[one.lease_id] for one in asks])
+    answers = together(keeper, [(0, [ask(name)]) for name in decided], size=3, flush=1)
+    assert len(keeper.reserved) == 1
+    assert {name: decision for name, (_, decision) in answers.items()} == decided
+
+
+@pytest.mark.parametrize("fault", ["lost", "short", "long"])
+def test_ql_32_a_batch_that_fails_is_unknown_for_every_item(fault: str) -> None:
+    """Nobody may think to be denied: the same ids may be asked again, and are."""
+
+    def decide(asks: Sequence[LeaseRequest]) -> list[Decision]:
+        if len(keeper.reserved) > 1:
+            return grants(asks)
+        if fault == "lost":
+            raise LimitError("limiter_unavailable", "no connection")
+        return grants(asks)[1:] if fault == "short" else [*grants(asks), Granted(0.0)]
+
+    keeper = Keeper(decide)
+    told = {
+        "lost": "no connection",
+        "short": "1 answers for 2 requests",
+        "long": "3 answers for 2 requests",
+    }
+
+    async def main() -> None:
+        async with open_batching(keeper, size=2) as backend:
+            asks = [ask("a"), ask("b")]
+            assert await backend.reserve(asks) == [Unknown(told[fault])] * 2
+            assert await backend.reserve(asks) == [Granted(2.0)] * 2
+
+    run_virtual(main)
+    assert [names for _, names in keeper.reserved] == [["a", "b"]] * 2
+
+
+def test_a_refusal_of_the_backend_reaches_whoever_asked() -> None:
+    """It is no unknown outcome: asking again would not help."""
+
+    def decide(_asks: Sequence[LeaseRequest]) -> list[Decision]:
+        raise LimitError("invalid_request", "the token is wrong")
+
+    async def main() -> None:
+        async with open_batching(Keeper(decide)) as backend:
+            with pytest.raises(LimitError, match="invalid_request: the token is wrong"):
+                await backend.reserve([ask("a")])
+            assert await backend.extend(["a"]) == [True]
+
+    run_virtual(main)
+
+
+def test_a_complete_that_fails_is_told_to_everybody_in_its_batch() -> None:
+    """Each raises an error of its own, so that each may repeat it."""
+
+    def decide(_asks: Sequence[LeaseRequest]) -> list[Decision]:
+        raise LimitError("limiter_unavailable", "no connection")
+
+    keeper = Keeper(decide)
+    errors: list[LimitError] = []
+
+    async def complete(backend: Backend, name: str) -> None:
+        with pytest.raises(LimitError, match="limiter_unavailable: no connection") as caught:
+            await backend.complete([Settlement(name, "job")])
+        errors.append(caught.value)
+
+    async def main() -> None:
+        async with open_batching(keeper) as backend, trio.open_nursery() as nursery:
+            nursery.start_soon(complete, backend, "a")
+            nursery.start_soon(complete, backend, "b")
+
+    run_virtual(main)
+    assert sorted(keeper.completed[0][1]) == ["a", "b"]
+    assert errors[0] is not errors[1]
+
+
+def test_reserves_and_completes_are_collected_apart() -> None:
+    """One batch of each, and the rest goes straight through."""
+    keeper = Keeper()
+
+    async def main() -> None:
+        async with open_batching(keeper, flush=2) as backend:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(backend.reserve, [ask("a")])
+                nursery.start_soon(backend.complete, [Settlement("b", "job")])
+            await backend.complete([])
+            assert await backend.reserve([]) == []
+            assert await backend.extend(["a", "b"]) == [True, True]
+            (state,) = await backend.states()
+            assert await backend.define(state.limit) == state
+            assert (await backend.pause("rpm", 5.0)).paused_until == 5.0
+            with pytest.raises(LimitError, match="unknown_limit_key"):
+                await backend.remove("rpm")
+
+    run_virtual(main)
+    assert keeper.reserved == [(2, ["a"])]
+    assert keeper.completed == [(2, ["b"])]
+
+
+def test_ql_33_a_closed_batcher_has_answered_every_item() -> None:
+    """What waits is sent at once; what is not answered in time is unknown."""
+    keeper = Keeper(latency=1.0)
+    answers: dict[str, tuple[float, Decision]] = {}
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            async with open_batching(keeper, flush=1000) as backend:
+                nursery.start_soon(hand_in, backend, 0.0, [ask("a"), ask("b")], answers)
+                await trio.testing.wait_all_tasks_blocked()
+            with pytest.raises(LimitError, match="closed before the request was sent"):
+                await backend.reserve([ask("c")])
+
+    run_virtual(main)
+    assert answers == {"a": (1, Granted(2)), "b": (1, Granted(2))}
+    keeper.latency = 1000.0
+    run_virtual(main)
+    late = Unknown("closed before an answer arrived")
+    assert answers == {"a": (CLOSE_GRACE, late), "b": (CLOSE_GRACE, late)}
+
+
+def test_a_cancelled_block_still_sends_what_its_last_words_are() -> None:
+    """A complete in a shielded cleanup reaches the backend although everything is cancelled."""
+    keeper = Keeper()
+
+    async def main() -> None:
+        with trio.move_on_after(5) as scope:
+            async with open_batching(keeper, flush=0) as backend:
+                try:
+                    await trio.sleep_forever()
+                finally:
+                    with trio.move_on_after(3, shield=True):
+                        await backend.complete([Settlement("a", "job")])
+        assert scope.cancelled_caught
+        assert trio.current_time() == 6
+
+    run_virtual(main)
+    assert keeper.completed == [(5, ["a"])]
+    assert keeper.finished == 1
+
+
+def test_an_open_that_is_cancelled_ends() -> None:
+    """Before anything has begun there is nothing to wait for."""
+
+    async def main() -> None:
+        with trio.CancelScope() as scope:
+            scope.cancel("at once")
+            async with open_batching(Keeper()):
+                raise AssertionError  # never reached
+        assert trio.current_time() == 0
+
+    run_virtual(main)
+
+
+def test_an_error_of_the_block_comes_out_as_it_is() -> None:
+    """Not wrapped by the nursery that is inside."""
+
+    async def main() -> None:
+        async with open_batching(Keeper()):
+            raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        run_virtual(main)
+
+
+@attrs.frozen
+class Asker:
+    """Somebody who asks for leases at some time, and may lose patience."""
+
+    at: int
+    leases: int
+    patience: int
+
+
+askers = st.builds(
+    Asker, at=st.integers(0, 12), leases=st.integers(0, 4), patience=st.integers(0, 12)
+)
+
+
+@given(
+    st.lists(askers, max_size=8),
+    st.integers(1, 4),
+    st.integers(0, 4),
+    st.integers(0, 6),
+    st.integers(0, 20),
+    st.random_module(),
+)
+def test_items_are_sent_once_in_order_and_in_time(
+    people: list[Asker],
+    size: int,
+    flush: int,
+    latency: int,
+    end: int,
+    _seed: object,
+) -> None:
+    """Whoever is cancelled: a batch is never too large, early or late, and every wait has an end."""
+    keeper = Keeper(latency=latency)
+    handed: list[tuple[int, str]] = []
+    answered: dict[str, tuple[int, Decision]] = {}
+    given_up: dict[str, int] = {}
+
+    async def main() -> None:
+        async with (
+            trio.open_nursery() as nursery,
+            open_batching(keeper, size=size, flush=flush) as backend,
+        ):
+            for number, person in enumerate(people):
+                nursery.start_soon(wait_for, backend, number, person)
+            await trio.sleep_until(end)
+
+    async def wait_for(backend: Backend, number: int, person: Asker) -> None:
+        await trio.sleep_until(person.at)
+        names = [f"{number}.{place}" for place in range(person.leases)]
+        if person.at >= end:
+            return  # closed, or about to be
+        handed.extend((person.at, name) for name in names)
+        with trio.move_on_after(person.patience) as scope:
+            for name, decision in zip(
+                names, await backend.reserve([ask(name) for name in names]), strict=True
+            ):
+                answered[name] = (round(trio.current_time()), decision)
+        if scope.cancelled_caught:
+            given_up.update(dict.fromkeys(names, round(trio.current_time())))
+
+    run_virtual(main)
+    sent = [name for _, names in keeper.reserved for name in names]
+    order = [name for _, name in handed]
+    assert len(sent) == len(set(sent))
+    assert set(order) == answered.keys() | given_up.keys()
+    assert set(order) - set(sent) <= given_up.keys()
+    at_by_name = {name: at for at, name in handed}
+    earlier: set[str] = set()
+    for sent_at, names in keeper.reserved:
+        assert 1 <= len(names) <= size
+        assert names == sorted(names, key=order.index)
+        first = min(at_by_name[name] for name in names)
+        assert sent_at <= min(first + flush, end)
+        assert all(given_up.get(name, sent_at) >= sent_at for name in names)
+        # Full, closed, or due by one that was in it, and may have given up since.
+        full = len(names) == size
+        due = any(sent_at == at + flush for at, name in handed if name not in earlier)
+        assert full or due or sent_at == end
+        earlier.update(names)
+        event("full" if full else "due")
+    sent_at_by_name = {name: sent_at for sent_at, names in keeper.reserved for name in names}
+    for name, (at, decision) in answered.items():
+        if isinstance(decision, Granted):
+            assert at >= sent_at_by_name[name] + latency
+        else:
+            assert at == end + CLOSE_GRACE
+    event("given up" if given_up else "all answered")
+
+
+def test_a_batcher_is_a_backend() -> None:
+    """It can stand wherever one is asked for."""
+
+    async def main() -> None:
+        async with open_batching(Keeper()) as backend:
+            assert isinstance(backend, Backend)
+
+    run_virtual(main)

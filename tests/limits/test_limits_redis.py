@@ -1,0 +1,745 @@
+"""Limits on a Redis server: what the wire, the server and its end do to them."""
+
+import math
+import re
+import signal
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import attrs
+import pytest
+import trio
+from patience import PATIENCE
+from redis_server import RedisServer, needs_redis, open_server
+
+from trioeval.errors import LimitError
+from trioeval.limits import Actual, Denied, Granted, LeaseRequest, Limit, Requirement, Settlement
+from trioeval.limits.backend import Backend
+from trioeval.limits.memory import MemoryLimits
+from trioeval.limits.redis import RedisLimits, open_redis
+
+pytestmark = [needs_redis, pytest.mark.network, pytest.mark.slow]
+
+T = TypeVar("T")
+
+RPM = Limit(key="rpm", kind="rolling", capacity=1000, window=60)
+SLOTS = Limit(key="slots", kind="concurrency", capacity=2, timeout=60)
+PURSE = Limit(key="purse", kind="budget", capacity=1000)
+
+
+@pytest.fixture(scope="module")
+def _server() -> Iterator[RedisServer]:
+    with open_server() as server:
+        yield server
+
+
+@pytest.fixture
+def server(_server: RedisServer) -> RedisServer:
+    """One with nothing in it."""
+    _server.command("FLUSHALL")
+    return _server
+
+
+def test_a_clock_that_is_set_back_makes_nothing_longer(server: RedisServer) -> None:
+    """What was stored with instants an hour ahead ends after its length: windows, holds, periods, pauses."""
+    limits = (
+        RPM,
+        attrs.evolve(SLOTS, timeout=30),
+        attrs.evolve(PURSE, reset=90),
+        attrs.evolve(RPM, key="paused"),
+    )
+    now = 10_000.0
+
+    async def main() -> None:
+        nonlocal now
+        async with open_redis(
+            server.url, namespace="back", now=lambda: now, request_timeout=PATIENCE
+        ) as redis:
+            for limit in limits:
+                await redis.define(limit)
+            await redis.reserve([ask("a", rpm=1000, slots=1), ask("b", slots=1)])
+            await redis.reserve([ask("c", purse=900)])
+            await redis.complete([Settlement("c", "job")])
+            await redis.pause("paused", 20)
+            now -= 3600
+            (denied,) = await redis.reserve([ask("d", rpm=1)])
+            assert isinstance(denied, Denied)
+            assert denied.retry_after == 60
+            for seconds, key, amount in (
+                (20, "paused", 1),
+                (10, "slots", 1),
+                (30, "rpm", 1000),
+                (30, "purse", 900),
+            ):
+                now += seconds - 0.25
+                (early,) = await redis.reserve([ask(f"{key}-early", **{key: amount})])
+                assert isinstance(early, Denied), key
+                now += 0.25
+                (in_time,) = await redis.reserve([ask(key, **{key: amount})])
+                assert isinstance(in_time, Granted), key
+
+    trio.run(main)
+
+
+def test_the_clock_of_a_server_may_be_an_hour_behind_what_is_stored(server: RedisServer) -> None:
+    """The server's own clock, as it is after somebody has put it right."""
+
+    async def main() -> None:
+        ahead = time.time() + 3600
+        async with open_redis(
+            server.url, namespace="ahead", now=lambda: ahead, request_timeout=PATIENCE
+        ) as before:
+            await before.define(RPM)
+            await before.reserve([ask("a", rpm=1000)])
+        async with open_redis(server.url, namespace="ahead", request_timeout=PATIENCE) as redis:
+            (denied,) = await redis.reserve([ask("b", rpm=1)])
+            assert isinstance(denied, Denied)
+            assert 0 < denied.retry_after <= 60
+            (again,) = await redis.reserve([ask("a", rpm=1000)])
+            assert isinstance(again, Granted)
+
+    trio.run(main)
+
+
+def ask(lease_id: str, **amounts: int) -> LeaseRequest:
+    return LeaseRequest(
+        lease_id, "job", tuple(Requirement(key, amount) for key, amount in amounts.items())
+    )
+
+
+ESCAPED = "in a password / ? # % are written %2F %3F %23 %25"
+
+
+def over(lease_id: str, **actuals: int) -> Settlement:
+    return Settlement(lease_id, "job", tuple(Actual(key, used) for key, used in actuals.items()))
+
+
+def run(url: str, body: Callable[[RedisLimits], Awaitable[None]], **settings: Any) -> None:
+    """Run a body with limits; one that does not end fails."""
+
+    async def main() -> None:
+        with trio.fail_after(PATIENCE):
+            async with open_redis(url, **{"request_timeout": PATIENCE, **settings}) as limits:
+                await body(limits)
+
+    trio.run(main)
+
+
+async def define(limits: RedisLimits, *defined: Limit) -> None:
+    for limit in defined:
+        await limits.define(limit)
+
+
+async def used(limits: RedisLimits) -> dict[str, int]:
+    return {state.limit.key: state.used for state in await limits.states()}
+
+
+# The wire ------------------------------------------------------------------------------------------------
+
+
+def test_limits_are_a_backend(server: RedisServer) -> None:
+    async def body(limits: RedisLimits) -> None:
+        assert isinstance(limits, Backend)
+        assert await limits.states() == []
+
+    run(server.url, body)
+
+
+def test_what_is_defined_is_told(server: RedisServer) -> None:
+    """All that a limit says comes back: over TCP and over a socket of the file system."""
+    daily = Limit(
+        key="tenant:ü:daily {x}",
+        kind="budget",
+        capacity=2**53 - 1,
+        reset=86_400,
+        overage="deny",
+        unit="tokens",
+        description='all "models"\n',
+    )
+
+    async def body(limits: RedisLimits) -> None:
+        await define(limits, SLOTS, daily, RPM)
+        assert [state.limit for state in await limits.states()] == [RPM, SLOTS, daily]
+
+    run(server.url, body)
+    run(server.socket_url, body, namespace="other")
+
+
+def test_amounts_are_exact_up_to_the_largest(server: RedisServer) -> None:
+    most = 2**53 - 1
+
+    async def body(limits: RedisLimits) -> None:
+        await define(limits, Limit(key="money", kind="budget", capacity=most))
+        first, second, third = await limits.reserve(
+            [ask("a", money=most - 1), ask("b", money=2), ask("c", money=1)]
+        )
+        assert (type(first), type(second), type(third)) == (Granted, Denied, Granted)
+        await limits.complete([over("a", money=most - 2)])
+        (state,) = await limits.states()
+        assert (state.used, state.outstanding) == (most - 2, 1)
+
+    run(server.url, body)
+
+
+def test_a_batch_is_one_round_trip(server: RedisServer) -> None:
+    """Many leases are decided about, and ended, in one run of the script."""
+
+    async def body(limits: RedisLimits) -> None:
+        await define(limits, RPM)
+        server.command("CONFIG", "RESETSTAT")
+        await limits.reserve([ask(f"lease-{n}", rpm=1) for n in range(100)])
+        await limits.complete([over(f"lease-{n}") for n in range(100)])
+        statistics = server.command("INFO", "commandstats").decode()
+        (calls,) = re.findall(r"cmdstat_evalsha:calls=(\d+)", statistics)
+        assert calls == "2"
+
+    run(server.url, body)
+
+
+def test_ql_31_decisions_have_the_places_of_what_was_asked(server: RedisServer) -> None:
+    async def body(limits: RedisLimits) -> None:
+        await define(limits, RPM, SLOTS)
+        granted, invalid, unknown, denied, again = await limits.reserve(
+            [
+                ask("a", rpm=1, slots=1),
+                ask("b", rpm=0),
+                ask("c", nobody=1),
+                ask("d", rpm=1001),
+                ask("a", rpm=1, slots=1),
+            ]
+        )
+        assert again == granted
+        reasons = [one.reason for one in (invalid, unknown, denied) if isinstance(one, Denied)]
+        assert reasons == ["invalid_request", "unknown_limit_key", "exceeds_capacity"]
+
+    run(server.url, body)
+
+
+def test_instants_are_those_of_the_server(server: RedisServer) -> None:
+    async def body(limits: RedisLimits) -> None:
+        await define(limits, RPM)
+        before, _ = map(int, re.findall(rb"\r\n(\d+)\r\n", server.command("TIME")))
+        (granted,) = await limits.reserve([ask("a", rpm=1)])
+        after, _ = map(int, re.findall(rb"\r\n(\d+)\r\n", server.command("TIME")))
+        assert isinstance(granted, Granted)
+        assert before <= granted.reserved_at < after + 1
+
+    run(server.url, body)
+
+
+def test_everything_is_under_one_hash_tag(server: RedisServer) -> None:
+    """A cluster keeps what has the same tag on one node, and two namespaces share nothing."""
+
+    async def body(limits: RedisLimits) -> None:
+        await define(limits, RPM, SLOTS, PURSE)
+        await limits.reserve([ask("a{b}", rpm=1, slots=1, purse=1)])
+
+    run(server.url, body, namespace="us")
+    keys = re.findall(rb"^([^\r$*:].*)\r$", server.command("KEYS", "*"), re.MULTILINE)
+    assert len(keys) == 9
+    assert all(key.startswith(b"{us}") for key in keys)
+
+    async def other(limits: RedisLimits) -> None:
+        assert await limits.states() == []
+
+    run(server.url, other, namespace="them")
+
+
+def test_concurrent_programs_never_take_more_than_there_is(server: RedisServer) -> None:
+    """Many connections at once: holds that are granted and not over are never above the capacity."""
+    held, most, granted = 0, 0, 0
+
+    async def program(number: int) -> None:
+        nonlocal held, most, granted
+        async with open_redis(server.url, request_timeout=PATIENCE) as limits:
+            for attempt in range(60):
+                lease_id = f"lease-{number}-{attempt}"
+                (decision,) = await limits.reserve([ask(lease_id, slots=1, rpm=1)])
+                if isinstance(decision, Granted):
+                    # Counted later than it is taken and earlier than it is given back: never too many.
+                    held, granted = held + 1, granted + 1
+                    most = max(most, held)
+                    await trio.lowlevel.checkpoint()
+                    held -= 1
+                    await limits.complete([over(lease_id)])
+
+    async def body(limits: RedisLimits) -> None:
+        await define(limits, SLOTS, RPM)
+        async with trio.open_nursery() as nursery:
+            for number in range(6):
+                nursery.start_soon(program, number)
+        assert await used(limits) == {"rpm": granted, "slots": 0}
+
+    run(server.url, body)
+    assert most == 2
+
+
+# Lost answers ---------------------------------------------------------------------------------------------
+
+
+def test_cancelled_requests_do_not_mix_up_answers(server: RedisServer) -> None:
+    """Whoever asks after a cancelled request gets its own answer, and what was cancelled can be ended."""
+
+    async def asked(limits: RedisLimits, number: int) -> None:
+        (decision,) = await limits.reserve([ask(f"lease-{number}", rpm=number + 1)])
+        assert isinstance(decision, Granted)
+        (again,) = await limits.reserve([ask(f"lease-{number}", rpm=number + 2)])
+        assert isinstance(again, Denied)
+        assert again.message.endswith(f"lease-{number} was granted for other requirements")
+
+    async def body(limits: RedisLimits) -> None:
+        await define(limits, Limit(key="rpm", kind="rolling", capacity=10**6, window=60))
+        async with trio.open_nursery() as nursery:
+            for number in range(60):
+                nursery.start_soon(asked, limits, number)
+                with trio.move_on_after(0.0001 * (number % 7)):
+                    await asked(limits, 100 + number)
+        await limits.complete([over(f"lease-{100 + number}", rpm=0) for number in range(60)])
+        assert await used(limits) == {"rpm": sum(range(1, 61))}
+
+    run(server.url, body)
+
+
+def test_ql_21_an_answer_that_was_lost_is_the_same_when_asked_again(server: RedisServer) -> None:
+    """A server that hangs: nobody knows what became of a request. Asked again, it is taken once."""
+
+    async def body(limits: RedisLimits) -> None:
+        await define(limits, RPM)
+        async with open_redis(server.url, request_timeout=0.2) as hasty:
+            await answered(hasty.states)  # it is connected
+            server.send(signal.SIGSTOP)
+            try:
+                for _ in range(3):
+                    with pytest.raises(LimitError, match=r"^limiter_unavailable: Redis at .*: "):
+                        await hasty.reserve([ask("a", rpm=1)])
+            finally:
+                server.send(signal.SIGCONT)
+            (granted,) = await answered(lambda: hasty.reserve([ask("a", rpm=1)]))
+            assert isinstance(granted, Granted)
+        assert await used(limits) == {"rpm": 1}
+
+    async def answered(asks: Callable[[], Awaitable[T]]) -> T:
+        while True:
+            with suppress(LimitError):  # whoever is so hasty may hear nothing from a slow machine
+                return await asks()
+
+    run(server.url, body)
+
+
+def test_a_server_that_does_not_answer_costs_no_connection(server: RedisServer) -> None:
+    """However many requests were cancelled while they connected, the next one gets through."""
+
+    async def body(limits: RedisLimits) -> None:
+        server.send(signal.SIGSTOP)
+        try:
+            for number in range(100):
+                with trio.move_on_after(0.001) as scope:
+                    await limits.reserve([ask(f"lease-{number}", rpm=1)])
+                assert scope.cancelled_caught
+        finally:
+            server.send(signal.SIGCONT)
+        await define(limits, RPM)
+        (granted,) = await limits.reserve([ask("a", rpm=1)])
+        assert isinstance(granted, Granted)
+        assert (
+            server.command("CLIENT", "LIST").count(b" addr=") == 2
+        )  # and the one of this question
+
+    run(server.url, body)
+
+
+def test_who_stops_to_listen_leaves_no_connection(server: RedisServer) -> None:
+    """Whenever it is: while it connects, or when it listens."""
+
+    async def body(limits: RedisLimits) -> None:
+        await limits.states()
+        server.send(signal.SIGSTOP)
+        try:
+            for seconds in (0, 0.001, 0.01):
+                with trio.move_on_after(seconds):
+                    await limits.wakes(lambda _: None)
+        finally:
+            server.send(signal.SIGCONT)
+        heard = trio.Event()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(limits.wakes, lambda _: heard.set())
+            await heard.wait()
+            nursery.cancel_scope.cancel()
+        await limits.states()
+        with trio.fail_after(PATIENCE):
+            while server.command("CLIENT", "LIST").count(b" addr=") > 2:
+                await limits.states()  # until it has noticed
+
+    run(server.url, body)
+
+
+def test_a_server_that_is_not_there_is_told(server: RedisServer) -> None:
+    """Nothing is asked before the first operation; then it is told where nobody answers."""
+
+    async def body(limits: RedisLimits) -> None:
+        with pytest.raises(LimitError, match=r"^limiter_unavailable: Redis at 127\.0\.0\.1:1: .+"):
+            await limits.states()
+
+    run("redis://127.0.0.1:1", body)
+
+
+# The server's end -----------------------------------------------------------------------------------------
+
+
+def test_a_server_that_has_forgotten_the_script_is_told_it_again(server: RedisServer) -> None:
+    async def body(limits: RedisLimits) -> None:
+        await define(limits, RPM)
+        server.command("SCRIPT", "FLUSH")
+        decisions = await limits.reserve([ask("a", rpm=1)])
+        assert isinstance(decisions[0], Granted)
+
+    run(server.url, body)
+
+
+def test_leases_survive_a_crash_of_server_and_client() -> None:
+    """A server that writes down what it does (appendfsync always) loses no lease when it is killed."""
+    with open_server("--appendonly", "yes", "--appendfsync", "always") as server:
+        told: list[Sequence[object]] = []
+
+        async def before(limits: RedisLimits) -> None:
+            await define(limits, RPM, SLOTS, PURSE)
+            told.append(await limits.reserve([ask("a", rpm=5, slots=1, purse=10)]))
+            server.kill()
+            with pytest.raises(LimitError, match="limiter_unavailable"):
+                await limits.reserve([ask("b", rpm=1)])
+            server.start()
+            told.append(await limits.reserve([ask("a", rpm=5, slots=1, purse=10)]))
+
+        async def after(limits: RedisLimits) -> None:
+            told.append(await limits.reserve([ask("a", rpm=5, slots=1, purse=10)]))
+            assert await used(limits) == {"purse": 0, "rpm": 5, "slots": 1}
+            await limits.complete([over("a", rpm=2, purse=7)])
+            assert await used(limits) == {"purse": 7, "rpm": 2, "slots": 0}
+
+        run(server.url, before)
+        server.kill()
+        server.start()
+        run(server.url, after)
+        assert isinstance(told[0][0], Granted)
+        assert told[0] == told[1] == told[2]
+
+
+def test_a_server_without_memory_refuses_and_loses_nothing(server: RedisServer) -> None:
+    """What it refuses has changed nothing, so that it counts right when there is memory again."""
+
+    async def body(limits: RedisLimits) -> None:
+        await define(limits, RPM, SLOTS)
+        await limits.reserve([ask("a", rpm=3, slots=1)])
+        server.command("CONFIG", "SET", "maxmemory", "1")
+        try:
+            with pytest.raises(LimitError, match=r"^limiter_unavailable: Redis at .*maxmemory"):
+                await limits.reserve([ask("b", rpm=1)])
+            await limits.complete([over("a", rpm=1)])  # that needs none
+        finally:
+            server.command("CONFIG", "SET", "maxmemory", "0")
+        assert await used(limits) == {"rpm": 1, "slots": 0}
+
+    run(server.url, body)
+
+
+def test_a_password_is_given_and_never_told() -> None:
+    with open_server("--requirepass", "p@ss") as server:
+        address = f"127.0.0.1:{server.port}"
+
+        async def refused(limits: RedisLimits) -> None:
+            with pytest.raises(
+                LimitError, match=r"^invalid_request: .* rejects this client: "
+            ) as caught:
+                await limits.states()
+            assert "wrong" not in str(caught.value)
+
+        async def let_in(limits: RedisLimits) -> None:
+            assert await limits.states() == []
+
+        run(f"redis://:wrong@{address}", refused)
+        run(f"redis://{address}", refused)
+        run(f"redis://default:p%40ss@{address}/3", let_in)
+
+
+@pytest.mark.parametrize(
+    ("url", "namespace", "told"),
+    [
+        (
+            "http://:secret@localhost",
+            "x",
+            "invalid_request: the URL of a Redis server begins with one of redis://…, rediss://…, unix://…",
+        ),
+        *(
+            (
+                f"redis://:secret@{rest}",
+                "x",
+                (
+                    "invalid_request: the URL of a Redis server has a port from 1 to 65535, or none, and "
+                    f"options like ?db=0; {ESCAPED}"
+                ),
+            )
+            for rest in ("h:abc", "h:99999", "h:0", "h?db")
+        ),
+        *(
+            (
+                f"redis://:secret@{rest}",
+                "x",
+                (
+                    "invalid_request: the URL of a Redis server has the number of a database behind its "
+                    f"host, or nothing; {ESCAPED}"
+                ),
+            )
+            for rest in ("h/notadb", "h/1/2", "h/-1")
+        ),
+        *(
+            (
+                f"redis://h{rest}",
+                "x",
+                f"invalid_request: the URL of a Redis server may have of options only db; {ESCAPED}",
+            )
+            for rest in ("?foo=bar", "?stream_timout=1", "/0#x", "?ssl_certfile=x")
+        ),
+        ("redis://h?db=x", "x", "invalid_request: the URL of a Redis server has a number for db"),
+        *(
+            (url, "x", f"invalid_request: the URL of a Redis server names its host; {ESCAPED}")
+            for url in ("redis://:6379", "redis://:secret@/x@h")
+        ),
+        (
+            "unix://",
+            "x",
+            "invalid_request: the URL of a Redis server has a path behind unix://, as unix:///run/redis.sock",
+        ),
+        (
+            "rediss://h?ssl_ca_certs=/nowhere.pem",
+            "x",
+            "invalid_request: the certificates of a Redis server cannot be used: No such file or directory",
+        ),
+        (
+            "redis://localhost",
+            "a{b",
+            "invalid_request: the namespace 'a{b' must not be blank or have braces",
+        ),
+        (
+            "redis://localhost",
+            " ",
+            "invalid_request: the namespace ' ' must not be blank or have braces",
+        ),
+    ],
+)
+def test_what_is_no_url_or_namespace_is_refused(url: str, namespace: str, told: str) -> None:
+    async def body(limits: RedisLimits) -> None:
+        raise AssertionError
+
+    with pytest.raises(LimitError) as caught:
+        run(url, body, namespace=namespace)
+    assert str(caught.value) == told
+
+
+def test_spans_are_those_that_can_be_counted(server: RedisServer) -> None:
+    """In millionths, from now on; what is longer is refused, here as in memory; pauses are shorter."""
+    most, week = 10.0**9, 7 * 86_400.0
+    longest = Limit(key="long", kind="rolling", capacity=1, window=most)
+
+    async def body(limits: Backend) -> None:
+        assert (await limits.define(longest)).limit == longest
+        for window in (most + 1, 1e13, 1e300, math.inf, math.nan):
+            with pytest.raises(LimitError, match=r"invalid_request: long: .* too long"):
+                await limits.define(attrs.evolve(longest, window=window))
+        for seconds in (-1.0, week + 1, most, 1e300, math.inf, math.nan):
+            with pytest.raises(LimitError, match="invalid_request: long: a pause of"):
+                await limits.pause("long", seconds)
+        with pytest.raises(LimitError, match="invalid_request: the key of a limit has 257"):
+            await limits.define(attrs.evolve(longest, key="k" * 257))
+        paused = await limits.pause("long", week)
+        assert paused.paused_for == pytest.approx(week)
+        (denied,) = await limits.reserve([ask("a", long=1)])
+        assert isinstance(denied, Denied)
+        assert denied.retry_after == pytest.approx(week, abs=60)
+        (state,) = await limits.states()
+        assert state.limit == longest
+        opened = await limits.pause("long", 0)
+        assert (opened.paused_until, opened.paused_for) == (None, None)
+        assert isinstance((await limits.reserve([ask("b", long=1)]))[0], Granted)
+
+    run(server.url, body, namespace="spans")
+
+    async def in_memory() -> None:
+        await body(MemoryLimits())
+
+    trio.run(in_memory)
+
+
+def test_a_limit_is_removed(server: RedisServer) -> None:
+    """Leases that took of it live on, ends of them count nowhere; a new one of its name begins empty."""
+
+    async def body(limits: Backend) -> None:
+        for limit in (RPM, SLOTS, PURSE):
+            await limits.define(limit)
+        both = ask("a", rpm=600, slots=1, purse=10)
+        (granted,) = await limits.reserve([both])
+        assert isinstance(granted, Granted)
+        for key in ("slots", "rpm"):
+            await limits.remove(key)
+            with pytest.raises(LimitError, match=f"unknown_limit_key: unknown limit '{key}'"):
+                await limits.remove(key)
+        assert await limits.reserve([both]) == [granted]
+        assert await limits.extend(["a"]) == [True]
+        (denied,) = await limits.reserve([ask("b", slots=1, purse=1)])
+        assert isinstance(denied, Denied)
+        assert (denied.reason, denied.keys) == ("unknown_limit_key", ("slots",))
+        await limits.define(attrs.evolve(PURSE, key="rpm"))
+        await limits.complete([over("a", rpm=1000, purse=4)])
+        states = await limits.states()
+        found = [(state.limit.key, state.used, state.outstanding) for state in states]
+        assert found == [("purse", 4, 0), ("rpm", 0, 0)]
+
+    run(server.url, body, namespace="removed")
+
+    async def in_memory() -> None:
+        await body(MemoryLimits())
+
+    trio.run(in_memory)
+
+
+def test_who_waits_is_told_of_a_limit_that_is_removed(server: RedisServer) -> None:
+    """So that it asks, and hears that there is none."""
+    told: list[tuple[str, ...]] = []
+    heard = [trio.Event(), trio.Event()]
+
+    def hear(keys: tuple[str, ...]) -> None:
+        heard[len(told)].set()
+        told.append(keys)
+
+    async def body(limits: RedisLimits) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(limits.wakes, hear)
+            await heard[0].wait()
+            await limits.define(SLOTS)
+            await limits.reserve([ask(name, slots=1) for name in "abc"])
+            await limits.remove("slots")
+            await heard[1].wait()
+            assert told == [(), ("slots",)]
+            nursery.cancel_scope.cancel()
+
+    run(server.url, body)
+
+
+@pytest.mark.parametrize("name", ["lease id", "key"])
+def test_names_are_bounded(server: RedisServer, name: str) -> None:
+    """What is remembered of them would else be as large as who asks wishes."""
+
+    async def body(limits: Backend) -> None:
+        for length in (256, 257):
+            long = "x" * length
+            asked = ask(long, slots=1) if name == "lease id" else ask("a", **{long: 1})
+            (denied,) = await limits.reserve([asked])
+            assert isinstance(denied, Denied)
+            assert ("has 257 characters" in denied.message) == (length == 257)
+            assert (denied.reason == "invalid_request") == (length == 257)
+
+    run(server.url, body, namespace=f"names {len(name)}")
+
+    async def in_memory() -> None:
+        await body(MemoryLimits())
+
+    trio.run(in_memory)
+
+
+def test_what_the_block_raises_comes_out_as_it_is(server: RedisServer) -> None:
+    async def body(limits: RedisLimits) -> None:
+        await limits.states()
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        run(server.url, body)
+
+
+# Memory and wakes -----------------------------------------------------------------------------------------
+
+
+def test_ql_35_memory_is_bounded_by_retention(server: RedisServer) -> None:
+    """What is over leaves nothing but a record, which Redis drops ten minutes after it was heard of."""
+    clock = [1000.0]
+
+    async def body(limits: RedisLimits) -> None:
+        await define(limits, RPM, SLOTS, PURSE)
+        for batch in range(20):
+            clock[0] += 60
+            names = [f"lease-{batch}-{n}" for n in range(50)]
+            await limits.reserve([ask(name, rpm=1, slots=1, purse=20) for name in names])
+            await limits.complete([over(name, purse=0) for name in names[::2]])
+        clock[0] += 600
+
+    run(server.url, body, now=lambda: clock[0])
+    # The limits' own keys stay; those of leases all have an end.
+    lives = server.command("INFO", "keyspace").decode()
+    (keys, expires) = map(int, re.findall(r"db0:keys=(\d+),expires=(\d+)", lives)[0])
+    assert (keys - expires, expires) == (8, 20 * 50)
+    times = re.findall(rb":(\d+)\r", server.command("PTTL", "{trioeval}:l:lease-0-0"))
+    assert 0 < int(times[0]) <= 600_000
+
+    async def looked_at(limits: RedisLimits) -> None:
+        assert {state.limit.key: state.outstanding for state in await limits.states()}["purse"] == 0
+
+    run(server.url, looked_at, now=lambda: clock[0])
+    counts = [server.command("ZCARD", f"{{trioeval}}:z:{key}") for key in ("rpm", "slots", "purse")]
+    assert counts == [b":0\r\n"] * 3
+
+
+def test_whoever_was_denied_hears_of_room(server: RedisServer) -> None:
+    """A share that is settled is told, if somebody was denied for want of it; else nobody is disturbed."""
+    heard: list[tuple[str, ...]] = []
+    news = trio.Event()
+
+    def told(keys: tuple[str, ...]) -> None:
+        heard.append(keys)
+        news.set()
+
+    async def body(limits: RedisLimits) -> None:
+        nonlocal news
+        await define(limits, SLOTS, RPM)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(limits.wakes, told)
+            await news.wait()
+            assert heard == [()]
+
+            await limits.reserve([ask("a", slots=1, rpm=1), ask("b", slots=1)])
+            await limits.complete([over("b")])
+            await limits.reserve([ask("c", slots=1), ask("d", slots=1)])
+            news = trio.Event()
+            await limits.complete([over("a", rpm=0)])
+            await news.wait()
+            assert heard[1:] == [("slots",)]
+
+            news = trio.Event()
+            await limits.reserve([ask("e", slots=1), ask("f", slots=1)])
+            await limits.define(Limit(key="slots", kind="concurrency", capacity=3, timeout=60))
+            await news.wait()
+            assert heard[2:] == [("slots",)]
+            nursery.cancel_scope.cancel()
+
+    run(server.url, body)
+
+
+def test_listening_begins_again_after_a_crash() -> None:
+    heard = trio.Event()
+    with open_server() as server:
+
+        def told(keys: tuple[str, ...]) -> None:
+            assert keys == ()
+            heard.set()
+
+        async def body(limits: RedisLimits) -> None:
+            nonlocal heard
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(limits.wakes, told)
+                await heard.wait()
+                heard = trio.Event()
+                server.kill()
+                server.start()
+                await heard.wait()
+                nursery.cancel_scope.cancel()
+
+        run(server.url, body)

@@ -1,0 +1,599 @@
+"""Limits kept in this process: who waits is served at the very instant at which there is room."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Literal
+
+import attrs
+import pytest
+import trio
+import trio.testing
+
+from trioeval.errors import LimitError
+from trioeval.kernel import Permit, Shortage
+from trioeval.limits import (
+    Actual,
+    Denied,
+    Granted,
+    LeaseRequest,
+    Limit,
+    LimitState,
+    Requirement,
+    Settlement,
+)
+from trioeval.limits.backend import Backend, SharedLimits
+from trioeval.limits.memory import MemoryLimits, MemoryStatistics
+from trioeval.limits.model import LimitKey, Unit
+from trioeval.testing import run_virtual
+
+
+def rolling(key: str, capacity: int, window: float = 60.0) -> Limit:
+    return Limit(key=key, kind="rolling", capacity=capacity, window=window)
+
+
+def concurrency(key: str, capacity: int, timeout: float = 60.0) -> Limit:
+    return Limit(key=key, kind="concurrency", capacity=capacity, timeout=timeout)
+
+
+def budget(key: str, capacity: int, reset: float | None = None) -> Limit:
+    return Limit(key=key, kind="budget", capacity=capacity, reset=reset)
+
+
+def tokens_of(*keys: str) -> list[LimitKey]:
+    return [LimitKey(key, "tokens") for key in keys]
+
+
+def ask(lease_id: str, key: str, amount: int = 1) -> LeaseRequest:
+    return LeaseRequest(lease_id, "somebody else", (Requirement(key, amount),))
+
+
+@attrs.define(eq=False)
+class Clients:
+    """Calls that take leases of some keys, and when they got them."""
+
+    limits: MemoryLimits
+    nursery: trio.Nursery
+    granted: dict[str, float] = attrs.field(factory=dict)
+    refused: dict[str, str] = attrs.field(factory=dict)
+    told: dict[str, list[Shortage]] = attrs.field(factory=dict)
+    permits: dict[str, Permit] = attrs.field(factory=dict)
+    scopes: dict[str, trio.CancelScope] = attrs.field(factory=dict)
+
+    async def come(self, name: str, *keys: str, tokens: int = 1, unit: Unit = "tokens") -> None:
+        """One call comes, and waits until it is served or all others wait too."""
+        self.nursery.start_soon(self._client, name, [LimitKey(key, unit) for key in keys], tokens)
+        await trio.testing.wait_all_tasks_blocked()
+
+    async def _client(self, name: str, keys: Sequence[LimitKey], tokens: int) -> None:
+        self.told[name] = []
+        with trio.CancelScope() as self.scopes[name]:
+            try:
+                permit = await self.limits.permits(name, keys).take(
+                    0, tokens, 0.0, self.told[name].append
+                )
+            except LimitError as error:
+                self.refused[name] = f"{trio.current_time():g} {error.reason}"
+            else:
+                self.granted[name] = trio.current_time()
+                self.permits[name] = permit
+
+    def done(self, name: str, tokens: int = 1) -> None:
+        """Its call is over."""
+        self.permits.pop(name).settle(tokens, 0.0)
+
+
+def played(
+    states: Sequence[Limit | LimitState], scene: Callable[[Clients], Awaitable[None]]
+) -> Clients:
+    """The scene on the virtual clock; at its end nobody may wait any more."""
+
+    async def main() -> Clients:
+        async with trio.open_nursery() as nursery:
+            clients = Clients(MemoryLimits(states), nursery)
+            await scene(clients)
+        return clients
+
+    return run_virtual(main)
+
+
+def test_memory_limits_are_limits_and_a_backend() -> None:
+    async def main() -> None:
+        limits = MemoryLimits()
+        assert isinstance(limits, Backend)
+        checked: SharedLimits = limits
+        assert await checked.states() == []
+
+    run_virtual(main)
+
+
+def test_ql_10_a_free_hold_is_granted_in_the_step_in_which_it_is_given_back() -> None:
+    """No scheduler step lies between, and a newcomer cannot take it away."""
+
+    async def scene(clients: Clients) -> None:
+        await clients.come("first", "slots")
+        await clients.come("second", "slots")
+        await trio.sleep(7)
+        clients.done("first")
+        assert clients.limits.statistics() == MemoryStatistics(leases=1, waiting=0, granted=2)
+        assert clients.limits.permits("new", tokens_of("slots")).take_nowait(0, 1, 0.0) is None
+        assert repr(clients.limits) == "<MemoryLimits: 1 leases, 0 waiting>"
+
+    assert played([concurrency("slots", 1)], scene).granted == {"first": 0.0, "second": 7.0}
+
+
+def test_a_call_takes_one_hold_whatever_it_counts() -> None:
+    """Of a limit of concurrency: also when those are found that may start."""
+
+    async def scene(clients: Clients) -> None:
+        for name in "abcd":
+            await clients.come(name, "slots", tokens=90)
+        await trio.sleep(1)
+        clients.done("a", tokens=80)
+
+    granted = played([concurrency("slots", 3)], scene).granted
+    assert granted == {"a": 0.0, "b": 0.0, "c": 0.0, "d": 1.0}
+
+
+def test_ql_11_an_abandoned_hold_is_granted_when_it_expires() -> None:
+    """The waiter's timer: at the instant, not later; the old id is told that it is too late."""
+
+    async def scene(clients: Clients) -> None:
+        assert await clients.limits.reserve([ask("gone", "slots")]) == [Granted(0.0)]
+        await clients.come("second", "slots")
+        await trio.sleep(4)
+        [denied] = await clients.limits.reserve([ask("gone", "slots")])
+        assert isinstance(denied, Denied)
+        assert (denied.reason, denied.terminal) == ("lease_expired", True)
+
+    assert played([concurrency("slots", 1, timeout=3)], scene).granted == {"second": 3.0}
+
+
+def test_ql_12_a_hold_does_not_expire_while_its_call_goes_on() -> None:
+    """Neither a local waiter nor another program is granted it before, though its timeout is shorter."""
+
+    async def scene(clients: Clients) -> None:
+        await clients.come("first", "slots")
+        await clients.come("second", "slots")
+        for second in range(60):
+            [decision] = await clients.limits.reserve([ask(f"lease-{second}", "slots")])
+            assert isinstance(decision, Denied)
+            assert not decision.terminal
+            await trio.sleep(1)
+        clients.done("first")
+
+    played_out = played([concurrency("slots", 1, timeout=3)], scene)
+    assert played_out.granted == {"first": 0.0, "second": 60.0}
+
+
+def test_ql_13_a_larger_capacity_wakes_who_waits_for_it() -> None:
+    async def scene(clients: Clients) -> None:
+        for name in "abcdef":
+            await clients.come(name, "slots")
+        await trio.sleep(1)
+        state = await clients.limits.define(concurrency("slots", 8))
+        assert (state.limit.capacity, state.used) == (8, 5)
+        await clients.come("g", "slots")
+        await clients.come("h", "slots")
+
+    granted = played([concurrency("slots", 5)], scene).granted
+    assert granted == dict.fromkeys("abcde", 0.0) | dict.fromkeys("fgh", 1.0)
+
+
+def test_ql_14_a_smaller_capacity_waits_until_so_much_is_free() -> None:
+    """80 of 100 are used and 60 shall be: at 60 used the smaller one holds, and the waiter has to wait on."""
+
+    async def scene(clients: Clients) -> None:
+        await clients.come("large", "tpm", tokens=50)
+        await clients.come("small", "tpm", tokens=30)
+        await clients.limits.define(rolling("tpm", 60))
+        await clients.come("waits", "tpm", tokens=10)
+        [shortage] = clients.told["waits"]
+        assert (shortage.kind, shortage.keys) == ("limit_decreasing", ("tpm",))
+        await trio.sleep(1)
+        clients.done("small", tokens=11)
+        [state] = await clients.limits.states()
+        assert (state.status, state.pending_capacity, state.used) == ("decreasing", 60, 61)
+        await trio.sleep(1)
+        clients.done("large", tokens=49)
+        [state] = await clients.limits.states()
+        assert (state.status, state.limit.capacity, state.used) == ("active", 60, 60)
+        assert clients.told["waits"][1:] == [Shortage("rate_limit", ("tpm",), 60.0)]
+
+    # At 60 the shares that were taken at 0 leave the window.
+    assert played([rolling("tpm", 100)], scene).granted["waits"] == 60.0
+
+
+def test_ql_18_a_refund_of_a_budget_wakes_who_fits_then() -> None:
+    async def scene(clients: Clients) -> None:
+        await clients.come("outstanding", "budget", tokens=200)
+        await clients.come("waits", "budget", tokens=250)
+        [shortage] = clients.told["waits"]
+        assert shortage == Shortage("rate_limit", ("budget",), None)
+        await trio.sleep(3)
+        clients.done("outstanding", tokens=50)
+        [state] = await clients.limits.states()
+        assert (state.used, state.outstanding) == (750, 250)
+
+    limit = LimitState(limit=budget("budget", 1000), used=700)
+    assert played([limit], scene).granted == {"outstanding": 0.0, "waits": 3.0}
+
+
+def test_ql_19_what_a_budget_can_never_pay_is_refused_at_once() -> None:
+    """Also one that waits: in the step in which its last hope is spent."""
+
+    async def scene(clients: Clients) -> None:
+        await clients.come("too much", "budget", tokens=350)
+        await clients.come("outstanding", "budget", tokens=200)
+        await clients.come("hopes", "budget", tokens=250)
+        await clients.come("too", "budget", "slots", tokens=250)
+        await clients.come("rate", "rpm")
+        await clients.come("does not need it", "rpm")
+        await trio.sleep(5)
+        clients.done("outstanding", tokens=200)
+        assert clients.limits.statistics().waiting == 1
+
+    spent = LimitState(limit=budget("budget", 1000), used=700)
+    clients = played([spent, concurrency("slots", 1), rolling("rpm", 1)], scene)
+    assert clients.granted == {"outstanding": 0.0, "rate": 0.0, "does not need it": 60.0}
+    assert clients.refused == {
+        "too much": "0 budget_exhausted",
+        "hopes": "5 budget_exhausted",
+        "too": "5 budget_exhausted",
+    }
+
+
+def test_ql_30_a_waiter_that_is_cancelled_in_the_step_of_its_grant_has_taken_nothing() -> None:
+    """Cancelled first, then granted, all before it runs again: the lease goes on to the next."""
+
+    async def scene(clients: Clients) -> None:
+        for name in ("first", "cancelled", "last"):
+            await clients.come(name, "slots")
+        await trio.sleep(2)
+        clients.scopes["cancelled"].cancel()
+        clients.done("first")
+        await trio.testing.wait_all_tasks_blocked()
+        assert clients.limits.statistics() == MemoryStatistics(leases=1, waiting=0, granted=3)
+
+    assert played([concurrency("slots", 1)], scene).granted == {"first": 0.0, "last": 2.0}
+
+
+def test_a_waiter_that_is_granted_and_then_cancelled_in_one_step_has_its_lease() -> None:
+    """The wait is over; whoever has the permit ends it."""
+
+    async def scene(clients: Clients) -> None:
+        await clients.come("first", "slots")
+        await clients.come("second", "slots")
+        clients.done("first")
+        clients.scopes["second"].cancel()
+        await trio.testing.wait_all_tasks_blocked()
+        assert clients.limits.statistics() == MemoryStatistics(leases=1, waiting=0, granted=2)
+        clients.done("second")
+
+    assert played([concurrency("slots", 1)], scene).granted == {"first": 0.0, "second": 0.0}
+
+
+def test_a_call_that_is_cancelled_when_it_asks_takes_nothing() -> None:
+    """`take` is a checkpoint also where there is room."""
+
+    async def scene(clients: Clients) -> None:
+        permits = clients.limits.permits("lane", tokens_of("rpm"))
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await permits.take(0, 1, 0.0, print)
+        assert scope.cancelled_caught
+        [state] = await clients.limits.states()
+        assert state.used == 0
+        permits.take_nowait(0, 1, 0.0)
+
+    played([rolling("rpm", 1)], scene)
+
+
+def test_a_cancelled_waiter_holds_back_nobody_any_more() -> None:
+    async def scene(clients: Clients) -> None:
+        await clients.come("first", "tpm", tokens=50)
+        await clients.come("large", "tpm", tokens=90)
+        await clients.come("small", "tpm", "other", tokens=10)
+        assert clients.told["small"] == [Shortage("rate_limit", ("tpm",))]
+        await trio.sleep(1)
+        clients.scopes["large"].cancel()
+
+    granted = played([rolling("tpm", 100), rolling("other", 100)], scene).granted
+    assert granted == {"first": 0.0, "small": 1.0}
+
+
+def test_what_leaves_its_window_wakes_at_that_instant() -> None:
+    """Each at its own; the timer is handed on to who waits next."""
+
+    async def scene(clients: Clients) -> None:
+        for at in range(3):
+            await clients.come(f"{at}", "rpm")
+            await trio.sleep(1)
+        for late in range(3, 6):
+            await clients.come(f"{late}", "rpm")
+        assert clients.told["3"] == [Shortage("rate_limit", ("rpm",), 10.0)]
+
+    granted = played([rolling("rpm", 3, window=10)], scene).granted
+    assert granted == {"0": 0.0, "1": 1.0, "2": 2.0, "3": 10.0, "4": 11.0, "5": 12.0}
+
+
+def test_the_timer_goes_on_when_the_waiter_that_has_it_is_cancelled() -> None:
+    async def scene(clients: Clients) -> None:
+        for name in ("first", "cancelled", "last"):
+            await clients.come(name, "rpm")
+        await trio.sleep(5)
+        clients.scopes["cancelled"].cancel()
+
+    granted = played([rolling("rpm", 1, window=10)], scene).granted
+    assert granted == {"first": 0.0, "last": 10.0}
+
+
+def test_an_opened_key_wakes_those_that_were_parked_in_order() -> None:
+    """Rule 4: while it is paused it holds back nobody on the other key; then the numbers count again."""
+
+    async def scene(clients: Clients) -> None:
+        await clients.limits.pause("a", 60)
+        await clients.come("parked", "a", "shared", tokens=9)
+        await clients.come("too", "a", "shared", tokens=1)
+        assert clients.told["parked"] == [Shortage("rate_limit", ("a",), 60.0)]
+        await trio.sleep(1)
+        await clients.come("passes", "b", "shared", tokens=9)
+        await trio.sleep(29)
+        await clients.limits.pause("a", 0)
+        assert [said.keys for said in clients.told["parked"]] == [
+            ("a",),
+            ("shared",),
+        ]
+        await clients.come("held back", "b", "shared", tokens=1)
+        clients.done("passes", tokens=0)
+
+    limits = [rolling(key, 10) for key in ("a", "b", "shared")]
+    clients = played(limits, scene)
+    assert clients.granted == {"passes": 1.0, "parked": 30.0, "too": 30.0, "held back": 90.0}
+
+
+def test_a_pause_ends_by_itself() -> None:
+    async def scene(clients: Clients) -> None:
+        await clients.limits.pause("slots", 12.5)
+        await clients.come("waits", "slots")
+        assert clients.told["waits"] == [Shortage("rate_limit", ("slots",), 12.5)]
+
+    assert played([concurrency("slots", 1)], scene).granted == {"waits": 12.5}
+
+
+def test_a_budget_that_begins_anew_wakes() -> None:
+    async def scene(clients: Clients) -> None:
+        await clients.come("first", "daily", tokens=8)
+        await clients.come("waits", "daily", tokens=5)
+        await trio.sleep(1)
+        clients.done("first", tokens=5)
+
+    clients = played([budget("daily", 10, reset=86_400)], scene)
+    assert clients.granted == {"first": 0.0, "waits": 1.0}
+
+    async def spent(clients: Clients) -> None:
+        await clients.come("first", "daily", tokens=8)
+        await clients.come("waits", "daily", tokens=2)
+        await clients.come("more", "daily", tokens=1)
+        assert clients.granted.keys() == {"first", "waits"}
+        clients.done("first", tokens=7)
+
+    clients = played([budget("daily", 10, reset=86_400)], spent)
+    assert clients.granted["more"] == 0.0
+
+
+def test_nobody_waits_for_a_refund_that_nobody_will_give() -> None:
+    """A lease that its holder never completes counts in full in the end: then there is no hope."""
+
+    async def scene(clients: Clients) -> None:
+        await clients.limits.reserve([ask("gone", "budget", 60)])
+        await clients.come("hopes", "budget", tokens=50)
+
+    assert played([budget("budget", 100)], scene).refused == {"hopes": "600 budget_exhausted"}
+
+
+def test_one_that_waits_is_refused_when_its_limit_becomes_too_small() -> None:
+    async def scene(clients: Clients) -> None:
+        await clients.come("first", "tpm", tokens=50)
+        await clients.come("large", "tpm", tokens=90)
+        await clients.come("small", "tpm", tokens=50)
+        await trio.sleep(2)
+        await clients.limits.define(rolling("tpm", 80))
+        assert not any(said.kind == "limit_decreasing" for said in clients.told["small"])
+
+    clients = played([rolling("tpm", 100)], scene)
+    assert clients.refused == {"large": "2 exceeds_capacity"}
+    assert clients.granted == {"first": 0.0, "small": 60.0}
+
+
+@pytest.mark.parametrize("tries", ["take", "take_nowait"])
+def test_terminal_denials_are_told_at_once(tries: Literal["take", "take_nowait"]) -> None:
+    """An unknown key, or more than there ever is: nobody waits for that, and nothing is kept of it."""
+
+    async def main() -> list[tuple[str, tuple[str, ...]]]:
+        limits = MemoryLimits([rolling("tpm", 100)])
+        told: list[tuple[str, tuple[str, ...]]] = []
+        for key, tokens in (("other", 1), ("tpm", 101)):
+            permits = limits.permits("lane", tokens_of(key))
+            try:
+                if tries == "take":
+                    await permits.take(0, tokens, 0.0, print)
+                else:
+                    permits.take_nowait(0, tokens, 0.0)
+            except LimitError as error:
+                told.append((str(error), error.keys))
+        assert limits.statistics() == MemoryStatistics(leases=0, waiting=0, granted=0)
+        return told
+
+    assert run_virtual(main) == [
+        ("unknown_limit_key: other: unknown limit", ("other",)),
+        ("exceeds_capacity: tpm: 101 of tpm requested, the capacity is 100", ("tpm",)),
+    ]
+
+
+def test_keys_that_mean_nothing_are_refused_before_any_call() -> None:
+    async def main() -> None:
+        limits = MemoryLimits()
+        for keys in ([], tokens_of(" "), tokens_of("a", "a"), tokens_of(*map(str, range(33)))):
+            with pytest.raises(LimitError, match=r"^invalid_request: "):
+                limits.permits("lane", keys)
+
+    run_virtual(main)
+
+
+def test_a_permit_that_is_given_back_counts_nowhere() -> None:
+    """Not even as a request."""
+
+    async def scene(clients: Clients) -> None:
+        keys = [
+            LimitKey("rpm", "requests"),
+            LimitKey("tpm", "tokens"),
+            LimitKey("spent", "cost_micro"),
+        ]
+        permit = clients.limits.permits("lane", keys).take_nowait(0, 70, 0.02)
+        assert permit is not None
+        assert [state.used + state.outstanding for state in await clients.limits.states()] == [
+            1,
+            20_000,
+            70,
+        ]
+        permit.give_back()
+        assert not any(state.used for state in await clients.limits.states())
+
+    played([rolling("rpm", 1), rolling("tpm", 100), budget("spent", 1_000_000)], scene)
+
+
+def test_what_a_call_has_used_is_settled_by_unit() -> None:
+    """Tokens and cost as they were; a request stays one, a slot is free."""
+
+    async def scene(clients: Clients) -> None:
+        keys = [
+            LimitKey("rpm", "requests"),
+            LimitKey("tpm", "tokens"),
+            LimitKey("spent", "cost_micro"),
+            LimitKey("slots", "slots"),
+        ]
+        permit = await clients.limits.permits("lane", keys).take(0, 70, 0.02, print)
+        permit.settle(30, 0.0125)
+        used = {state.limit.key: state.used for state in await clients.limits.states()}
+        assert used == {"rpm": 1, "tpm": 30, "spent": 12_500, "slots": 0}
+
+    limits = [
+        rolling("rpm", 1),
+        rolling("tpm", 100),
+        budget("spent", 10**6),
+        concurrency("slots", 1),
+    ]
+    played(limits, scene)
+
+
+def test_another_program_does_not_pass_who_waits_here() -> None:
+    """Its denial names the key; when nobody waits, there is room for it. An id has one answer."""
+
+    async def scene(clients: Clients) -> None:
+        granted = [Granted(0.0)]
+        assert await clients.limits.reserve([ask("lease-1", "tpm", 50)]) == granted
+        await clients.come("large", "tpm", tokens=90)
+        await trio.sleep(1)
+        [denied] = await clients.limits.reserve([ask("lease-2", "tpm", 10)])
+        assert isinstance(denied, Denied)
+        assert (denied.reason, denied.keys, denied.terminal) == ("no_capacity", ("tpm",), False)
+        assert denied.retry_after > 0
+        assert await clients.limits.reserve([ask("lease-1", "tpm", 50)]) == granted
+        assert await clients.limits.extend(["lease-1", "lease-2"]) == [True, False]
+        settled = Settlement("lease-1", "somebody else", (Actual("tpm", 10),))
+        await clients.limits.complete([settled, settled])
+        await trio.testing.wait_all_tasks_blocked()
+        clients.done("large", tokens=80)
+        assert await clients.limits.reserve([ask("lease-2", "tpm", 10)]) == [denied]
+        assert await clients.limits.reserve([ask("lease-3", "tpm", 10)]) == [Granted(1.0)]
+
+    assert played([rolling("tpm", 100)], scene).granted == {"large": 1.0}
+
+
+def test_a_waiter_is_told_once_for_each_reason() -> None:
+    """Not at every look, and again when the instant that was named has come in vain."""
+
+    async def scene(clients: Clients) -> None:
+        for name in ("one", "two"):
+            await clients.come(name, "slots")
+        await clients.come("rate", "rpm", "slots", unit="requests")
+        await clients.limits.reserve([ask("other", "rpm")])
+        await clients.come("waits", "slots", "rpm", unit="requests")
+        for _ in range(3):
+            await trio.sleep(1)
+            await clients.limits.define(concurrency("slots", 2))
+        clients.done("one")
+        clients.done("two")
+        await trio.testing.wait_all_tasks_blocked()
+        clients.done("rate")
+
+    clients = played([concurrency("slots", 2), rolling("rpm", 2, window=10)], scene)
+    assert clients.granted == {"one": 0.0, "two": 0.0, "rate": 3.0, "waits": 10.0}
+    assert clients.told["rate"] == [Shortage("rate_limit", ("slots",))]
+    assert clients.told["waits"] == [
+        Shortage("rate_limit", ("slots",)),
+        Shortage("rate_limit", ("slots", "rpm")),
+        Shortage("rate_limit", ("rpm",), 10.0),
+    ]
+
+
+def test_a_waiter_is_told_again_when_the_named_instant_has_come_in_vain() -> None:
+    """What was to be free then went to one that came before it."""
+
+    async def scene(clients: Clients) -> None:
+        await clients.come("0", "rpm")
+        await trio.sleep(1)
+        await clients.come("1", "rpm")
+        await clients.come("first", "rpm", "a")
+        await clients.come("second", "rpm", "b")
+
+    clients = played([rolling(key, 2, window=10) for key in ("rpm", "a", "b")], scene)
+    assert clients.granted == {"0": 0.0, "1": 1.0, "first": 10.0, "second": 11.0}
+    assert [said.until for said in clients.told["first"]] == [10.0]
+    assert [said.until for said in clients.told["second"]] == [10.0, 11.0]
+
+
+def test_a_waiter_is_told_that_its_limit_is_about_to_be_smaller() -> None:
+    async def scene(clients: Clients) -> None:
+        await clients.come("first", "tpm", tokens=90)
+        await clients.come("waits", "tpm", tokens=50)
+        await trio.sleep(1)
+        await clients.limits.define(rolling("tpm", 60))
+        await clients.limits.define(rolling("tpm", 60))
+
+    clients = played([rolling("tpm", 100)], scene)
+    assert clients.told["waits"] == [
+        Shortage("rate_limit", ("tpm",), 60.0),
+        Shortage("limit_decreasing", ("tpm",), 60.0),
+    ]
+    assert clients.granted["waits"] == 60.0
+
+
+def test_who_is_behind_its_like_is_told_what_these_wait_for() -> None:
+    async def scene(clients: Clients) -> None:
+        await clients.come("first", "tpm", "other", tokens=50)
+        await clients.come("large", "tpm", "other", tokens=90)
+        await clients.come("small", "other", "tpm", tokens=10)
+        assert clients.told["small"] == [Shortage("rate_limit", ("tpm",))]
+
+    granted = played([rolling("tpm", 100), rolling("other", 200)], scene).granted
+    assert granted == {"first": 0.0, "large": 60.0, "small": 60.0}
+
+
+def test_who_waits_for_a_limit_that_is_removed_is_refused() -> None:
+    """And no longer keeps others waiting; who has its lease goes on, and ends it."""
+
+    async def scene(clients: Clients) -> None:
+        limits = clients.limits
+        await clients.come("holder", "gone")
+        await clients.come("both", "gone", "stays", tokens=10)
+        await clients.come("small", "stays", tokens=5)
+        assert "small" not in clients.granted
+        await trio.sleep(1)
+        await limits.remove("gone")
+        await trio.testing.wait_all_tasks_blocked()
+        assert clients.refused == {"both": "1 unknown_limit_key"}
+        assert clients.granted["small"] == 1
+        clients.done("holder")
+        assert [state.limit.key for state in await limits.states()] == ["stays"]
+
+    played([rolling("gone", 10), rolling("stays", 10)], scene)

@@ -1,0 +1,761 @@
+"""What a program does that asks somebody else for leases: each rule, with the fault that matters."""
+
+import itertools
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import attrs
+import pytest
+import trio
+from faulty_network import Fault, FaultyNetwork
+
+from trioeval.errors import LimitError
+from trioeval.kernel import Permit, Permits, Shortage
+from trioeval.limits import Actual, Denied, Granted, LeaseRequest, Limit, Requirement, Settlement
+from trioeval.limits.backend import actuals_of
+from trioeval.limits.ledger import LimitLedger
+from trioeval.limits.model import LimitKey
+from trioeval.limits.remote import RemoteLimits, open_remote
+from trioeval.testing import run_virtual
+
+SLOTS = Limit(key="slots", kind="concurrency", capacity=1, timeout=3.0)
+RPM = Limit(key="rpm", kind="rolling", capacity=2, window=60.0)
+TPM = Limit(key="tpm", kind="rolling", capacity=1000, window=60.0)
+LOST = Fault(loses="answer")
+BACK = "holds end by their timeout"
+
+
+@attrs.define(eq=False)
+class Program:
+    """One that uses the limits, and what it was told."""
+
+    limits: RemoteLimits
+    network: FaultyNetwork
+    warnings: list[str]
+    shortages: list[Shortage]
+
+    def permits(self, *units: tuple[str, Any], lane: str = "lane") -> Permits:
+        return self.limits.permits(lane, [LimitKey(key, unit) for key, unit in units])
+
+    async def take(self, permits: Permits, index: int = 0, tokens: int = 1) -> Permit:
+        return await permits.take(index, tokens, 0.0, self.shortages.append)
+
+
+def with_program(
+    body: Callable[[Program], Awaitable[None]],
+    limits: Sequence[Limit],
+    faults: Sequence[Fault] = (),
+    *,
+    spread: float = 0.5,
+    network: type[FaultyNetwork] = FaultyNetwork,
+    brought: Sequence[Limit] = (),
+    **settings: Any,
+) -> FaultyNetwork:
+    """Run a body on virtual time. What the network knows at the end.
+
+    The first message of a program asks for the limits, so the first fault is that one's.
+    """
+
+    async def main() -> FaultyNetwork:
+        async with trio.open_nursery() as nursery:
+            between = network.over(nursery, limits, [Fault(), *faults])
+            warnings: list[str] = []
+            ids = map("id-{}".format, itertools.count(1))
+            async with open_remote(
+                between,
+                limits=brought,
+                warn=warnings.append,
+                ids=lambda: next(ids),
+                spread=lambda: spread,
+                **settings,
+            ) as shared:
+                await trio.testing.wait_all_tasks_blocked()
+                await body(Program(shared, between, warnings, []))
+        return between
+
+    return run_virtual(main)
+
+
+def sent_ids(network: FaultyNetwork) -> list[str]:
+    return [ask.lease_id for _at, ask in network.sent]
+
+
+def used(network: FaultyNetwork, key: str, now: float) -> int:
+    return {one.limit.key: one.used for one in network.ledger.states(now)}[key]
+
+
+def test_ql_22_a_denial_is_followed_by_a_new_id_after_the_named_time() -> None:
+    """Exact for a rolling limit, and half of 25 ms by chance."""
+
+    async def body(program: Program) -> None:
+        permits = program.permits(("rpm", "requests"))
+        for index in range(3):
+            (await program.take(permits, index)).settle(1, 0.0)
+        assert trio.current_time() == 60.0125
+
+    network = with_program(body, [RPM])
+    assert sent_ids(network) == ["id-1", "id-2", "id-3", "id-4"]
+    decisions = [asked.decision for asked in network.asked]
+    assert [type(one) for one in decisions] == [Granted, Granted, Denied, Granted]
+
+
+def test_ql_21_an_answer_that_is_lost_is_asked_for_again_with_the_same_id() -> None:
+    """After 2 s without an answer and three quarters of 100 ms; the lease is taken once."""
+
+    async def body(program: Program) -> None:
+        permit = await program.take(program.permits(("rpm", "requests")))
+        assert trio.current_time() == 2.075
+        silent, lost = program.shortages
+        assert (silent.kind, silent.until, silent.message) == (
+            "limiter_error",
+            None,
+            "no answer yet",
+        )
+        assert (lost.kind, lost.until) == ("limiter_error", 2.075)
+        assert used(program.network, "rpm", trio.current_time()) == 1
+        permit.settle(1, 0.0)
+
+    network = with_program(body, [RPM], [LOST])
+    assert sent_ids(network) == ["id-1", "id-1"]
+    assert len(network.completed) == 1
+
+
+def test_ql_21_a_keeper_that_does_not_know_is_asked_again_with_the_same_id() -> None:
+    """An answer of "unknown" is no denial: a new id would take the room twice."""
+
+    async def body(program: Program) -> None:
+        (await program.take(program.permits(("rpm", "requests")))).settle(1, 0.0)
+
+    network = with_program(body, [RPM], [Fault(confuses=True)] * 3)
+    assert sent_ids(network) == ["id-1"] * 4
+    assert used(network, "rpm", 1.0) == 1
+
+
+@pytest.mark.parametrize(
+    ("key", "tokens", "reason"),
+    [("gone", 1, "unknown_limit_key"), ("tpm", 5000, "exceeds_capacity")],
+    ids=["ql_16_unknown_key", "ql_17_impossible_amount"],
+)
+def test_ql_16_and_ql_17_what_is_never_granted_is_asked_for_once(
+    key: str, tokens: int, reason: str
+) -> None:
+    """No waiting, no second request."""
+
+    async def body(program: Program) -> None:
+        with pytest.raises(LimitError) as caught:
+            await program.take(program.permits((key, "tokens")), tokens=tokens)
+        assert (caught.value.reason, caught.value.keys) == (reason, (key,))
+        assert trio.current_time() == 0
+
+    assert len(with_program(body, [TPM]).sent) == 1
+
+
+def test_actual_tokens_are_told_and_unused_leases_count_nothing() -> None:
+    """What a call did not use has room at once; the number of requests keeps."""
+
+    async def body(program: Program) -> None:
+        permits = program.permits(("rpm", "requests"), ("tpm", "tokens"))
+        first, second = [await program.take(permits, n, tokens=400) for n in range(2)]
+        first.settle(10, 0.0)
+        second.give_back()
+
+    network = with_program(body, [RPM, TPM])
+    assert (used(network, "rpm", 1.0), used(network, "tpm", 1.0)) == (1, 10)
+    assert network.completed[0].actuals == (Actual("tpm", 10),)
+
+
+def test_ql_10_who_waits_for_a_slot_has_it_in_the_step_in_which_it_is_free() -> None:
+    """Not after the time that the denial names."""
+
+    async def body(program: Program) -> None:
+        permits = program.permits(("slots", "slots"))
+        first = await program.take(permits)
+
+        async def wait() -> None:
+            second = await program.take(permits, 1)
+            assert trio.current_time() == 1.125
+            second.settle(1, 0.0)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wait)
+            await trio.sleep(1.125)
+            first.settle(1, 0.0)
+
+    # Denied at 0, and by the hints of the keeper again at 0.0625, 0.175, 0.3875, 0.8.
+    assert len(with_program(body, [SLOTS]).sent) == 7
+
+
+def test_ql_12_a_hold_lives_as_long_as_its_call() -> None:
+    """60 s, with a timeout of 3 s, and every second heartbeat lost."""
+
+    async def body(program: Program) -> None:
+        permits = program.permits(("slots", "slots"))
+        first = await program.take(permits)
+
+        async def wait() -> None:
+            (await program.take(permits, 1)).settle(1, 0.0)
+            assert trio.current_time() >= 60
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wait)
+            await trio.sleep(60)
+            first.settle(1, 0.0)
+
+    network = with_program(body, [SLOTS])
+    grants = [one.at for one in network.asked if isinstance(one.decision, Granted)]
+    assert grants == [0, 60]
+    assert 55 <= network.extended <= 65
+
+
+def test_what_a_call_of_an_hour_uses_counts() -> None:
+    """Also of limits that have no holds: its lease is remembered as long as it runs."""
+    daily = Limit(key="daily", kind="budget", capacity=1000, reset=86400.0)
+
+    async def body(program: Program) -> None:
+        permit = await program.take(program.permits(("daily", "tokens")), tokens=600)
+        await trio.sleep(3600.0)
+        permit.settle(10, 0.0)
+
+    network = with_program(body, [daily])
+    assert used(network, "daily", 3600.0) == 10
+
+
+def test_a_heartbeat_that_fails_is_told_and_ends_no_call() -> None:
+    """The keeper is away for 5 s of a hold of 3 s: the hold is lost, the call is not."""
+
+    async def body(program: Program) -> None:
+        permit = await program.take(program.permits(("slots", "slots")))
+        await trio.sleep(20)
+        assert [told.partition(":")[0] for told in program.warnings] == [
+            *["the holds of 1 running call cannot be extended now"] * 2,
+            "the hold of a running call expired",
+        ]
+        permit.settle(1, 0.0)
+
+    with_program(body, [SLOTS], [Fault(), *[Fault(loses="message")] * 2])
+
+
+@pytest.mark.parametrize("fault", [LOST, Fault(there=0.5, back=1.0, confuses=True)])
+def test_after_the_patience_calls_fail_and_the_next_ones_at_once(fault: Fault) -> None:
+    """Until somebody answers; what was asked for is cleared up then."""
+
+    async def body(program: Program) -> None:
+        permits = program.permits(("rpm", "requests"))
+        with pytest.raises(
+            LimitError, match=r"for 30 s, last failure: (no answer in 2 s|the keeper is confused)"
+        ) as caught:
+            await program.take(permits)
+        assert caught.value.reason == "limiter_unavailable"
+        # The first failure is noticed after 2 s; the one that is under way at 32 s is waited for.
+        assert 31 <= (failed_at := trio.current_time()) <= 34
+        with pytest.raises(LimitError):
+            await program.take(permits, 1)
+        assert trio.current_time() == failed_at
+        await trio.sleep(60)
+        (await program.take(permits, 2)).settle(1, 0.0)
+
+    network = with_program(body, [RPM], [fault] * 12)
+    assert used(network, "rpm", 90.0) == 1
+    assert {one.lease_id for one in network.completed} == {"id-1", "id-3"}
+
+
+def test_limits_that_fail_open_continue_without_leases() -> None:
+    """Told once in each outage."""
+
+    async def body(program: Program) -> None:
+        permits = program.permits(("rpm", "requests"))
+        for index in range(5):
+            permit = await program.take(permits, index)
+            permit.settle(1, 0.0)
+        assert 32 <= trio.current_time() <= 34
+        unleased = [
+            one for one in program.warnings if one.endswith("calls are made without a lease")
+        ]
+        assert len(unleased) == 1
+        permit = await program.take(permits, 6)
+        permit.give_back()
+
+    with_program(body, [RPM], [Fault(loses="message")] * 50, unreachable="open")
+
+
+def test_ql_30_who_is_cancelled_leaves_at_once_and_nothing_stays_taken() -> None:
+    """Its request was granted, and nobody heard."""
+
+    async def body(program: Program) -> None:
+        with trio.move_on_after(0.5) as scope:
+            await program.take(program.permits(("rpm", "requests"), ("slots", "slots")))
+        assert scope.cancelled_caught
+        assert trio.current_time() == 0.5
+
+    network = with_program(body, [RPM, SLOTS], [Fault(back=1.0)])
+    assert (used(network, "rpm", 1.0), used(network, "slots", 1.0)) == (0, 0)
+    assert sent_ids(network) == ["id-1", "id-1"]
+
+
+def test_ql_30_a_request_that_arrives_after_its_call_is_gone_takes_nothing() -> None:
+    """Its id is decided and over by then."""
+
+    async def body(program: Program) -> None:
+        with trio.move_on_after(0.5):
+            await program.take(program.permits(("rpm", "requests")))
+        await trio.sleep(10)
+
+    network = with_program(body, [RPM], [Fault(there=3.0)])
+    assert used(network, "rpm", 10.5) == 0
+    late = network.asked[-1]
+    assert late.at == 3.0
+    assert isinstance(late.decision, Denied)
+    assert late.decision.reason == "lease_completed"
+
+
+def test_what_is_over_is_told_after_a_cancellation() -> None:
+    """The block is cancelled with a call in flight, whose lease ends in that step."""
+
+    async def body(program: Program) -> None:
+        permit = await program.take(program.permits(("slots", "slots")))
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            permit.settle(1, 0.0)
+            await trio.sleep(1)
+
+    network = with_program(body, [SLOTS], [Fault(), *[LOST] * 1])
+    assert used(network, "slots", 2.0) == 0
+
+
+def test_the_end_is_bounded_when_nobody_answers() -> None:
+    """What could not be told in 5 s is left to expire."""
+
+    async def body(program: Program) -> None:
+        (await program.take(program.permits(("slots", "slots")))).settle(1, 0.0)
+
+    async def main() -> float:
+        await body_in(body)
+        return trio.current_time()
+
+    async def body_in(body: Callable[[Program], Awaitable[None]]) -> None:
+        async with trio.open_nursery() as nursery:
+            faults = [Fault(), Fault(), *[Fault(loses="message")] * 100]
+            network = FaultyNetwork.over(nursery, [SLOTS], faults)
+            warnings: list[str] = []
+            async with open_remote(network, warn=warnings.append) as limits:
+                await trio.testing.wait_all_tasks_blocked()
+                await body(Program(limits, network, [], []))
+            ended_at = trio.current_time()
+            assert ended_at == 5.0
+            assert warnings == [
+                "what calls used (1 lease) cannot be reported now, will be retried: no answer in 2 s",
+                f"what calls used (1 lease) not reported within 5 s: no answer in 2 s; {BACK}",
+            ]
+
+    assert run_virtual(main) < 8
+
+
+def test_an_error_of_the_block_comes_out_as_it_is() -> None:
+    """No nursery wraps it."""
+
+    async def body(program: Program) -> None:  # noqa: ASYNC124 - fails
+        raise LookupError("mine")
+
+    with pytest.RaisesGroup(LookupError):  # the nursery of this test is one, and there is no other
+        with_program(body, [SLOTS])
+
+
+def test_a_grant_that_comes_after_its_hold_may_be_over_is_looked_at_again() -> None:
+    """A timeout of 1 s, an answer after 1.5 s: by then another has the slot."""
+    short = attrs.evolve(SLOTS, timeout=1.0)
+
+    async def body(program: Program) -> None:
+        (await program.take(program.permits(("slots", "slots")))).settle(1, 0.0)
+
+    network = with_program(body, [short], [Fault(back=1.5)])
+    assert sent_ids(network) == ["id-1", "id-2"]
+    assert network.extended >= 1
+
+
+def test_an_id_that_expired_while_nobody_answered_counts_nothing() -> None:
+    """Its hold is over by itself; what it took of a window is given back."""
+
+    async def body(program: Program) -> None:
+        both = program.permits(("slots", "slots"), ("rpm", "requests"))
+        (await program.take(both)).settle(1, 0.0)
+
+    confused = [Fault(back=1.0, confuses=True)] * 4
+    network = with_program(body, [SLOTS, RPM], confused)
+    assert sent_ids(network) == [*["id-1"] * 5, "id-2"]
+    assert used(network, "rpm", 10.0) == 1
+
+
+def test_a_heartbeat_counts_from_when_it_was_sent() -> None:
+    """Its answer takes 1.9 s, and the next message half a second: in time for a hold of 3 s."""
+
+    async def body(program: Program) -> None:
+        permit = await program.take(program.permits(("slots", "slots")))
+        await trio.sleep(20)
+        assert program.warnings == []
+        permit.settle(1, 0.0)
+
+    # The lease, then limits and heartbeat, then again.
+    late = [Fault(), Fault(), Fault(back=1.9), Fault(), Fault(there=0.5)]
+    with_program(body, [SLOTS], late)
+
+
+def test_ql_25_two_requests_a_job_are_enough_over_a_network() -> None:
+    """Capacity 4, 8 workers, 200 jobs of 20 ms: in ideal time, in the order of arrival."""
+    four = attrs.evolve(SLOTS, capacity=4)
+    starts: list[int] = []
+
+    async def body(program: Program) -> None:
+        permits = program.permits(("slots", "slots"))
+        jobs = iter(range(200))
+
+        async def work() -> None:
+            for job in jobs:
+                permit = await program.take(permits, job)
+                starts.append(job)
+                await trio.sleep(0.02)
+                permit.settle(1, 0.0)
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(8):
+                nursery.start_soon(work)
+        assert trio.current_time() == pytest.approx(1.0)
+
+    network = with_program(body, [four])
+    assert len(network.sent) <= 400
+    assert starts == sorted(starts)
+
+
+def test_ql_28_who_waits_for_a_paused_limit_holds_nobody_back_elsewhere() -> None:
+    """Lane B shares a limit with lane A, whose own is paused for a minute."""
+    team = Limit(key="team", kind="concurrency", capacity=2, timeout=60.0)
+    own = Limit(key="own", kind="rolling", capacity=100, window=1.0)
+
+    async def body(program: Program) -> None:
+        await program.network.pause("own", 60.0)
+        lane_a = program.permits(("own", "requests"), ("team", "slots"))
+        lane_b = program.permits(("team", "slots"))
+        order: list[int] = []
+
+        async def on_a(index: int) -> None:
+            permit = await program.take(lane_a, index)
+            order.append(index)
+            assert trio.current_time() >= 60
+            permit.settle(1, 0.0)
+
+        async with trio.open_nursery() as nursery:
+            for index in range(3):
+                nursery.start_soon(on_a, index)
+                await trio.testing.wait_all_tasks_blocked()
+            for index in range(100):
+                permit = await program.take(lane_b, index)
+                await trio.sleep(0.1)
+                permit.settle(1, 0.0)
+            assert trio.current_time() == pytest.approx(10)
+        assert order == [0, 1, 2]
+
+    with_program(body, [team, own])
+
+
+def test_who_waits_behind_another_is_told_so_in_the_step_in_which_it_asks() -> None:
+    """A lane that cannot go on must not keep its place before others that could."""
+
+    async def body(program: Program) -> None:
+        permits = program.permits(("slots", "slots"))
+        first = await program.take(permits)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(program.take, permits, 1)
+            await trio.testing.wait_all_tasks_blocked()
+            program.shortages.clear()
+            nursery.start_soon(program.take, permits, 2)
+            await trio.testing.wait_all_tasks_blocked()
+            assert program.shortages == [Shortage("rate_limit", ("slots",))]
+            nursery.cancel_scope.cancel()
+        first.settle(1, 0.0)
+
+    with_program(body, [SLOTS])
+
+
+def test_a_lease_is_over_once() -> None:
+    """A second end is a fault of ours."""
+
+    async def body(program: Program) -> None:
+        permit = await program.take(program.permits(("rpm", "requests")))
+        permit.give_back()
+        with pytest.raises(RuntimeError, match="id-1 of lane\\[0\\] is already over"):
+            permit.settle(1, 0.0)
+
+    with_program(body, [RPM])
+
+
+def test_the_keeper_may_tell_of_room() -> None:
+    """Another program gives a slot back: who waits asks at once, not at the time that was named."""
+    tell: list[Callable[[Sequence[str]], None]] = []
+
+    async def wakes(told: Callable[[Sequence[str]], None]) -> None:
+        tell.append(told)
+        await trio.sleep_forever()
+
+    async def body(program: Program) -> None:
+        permits = program.permits(("slots", "slots"))
+        first = await program.take(permits)
+
+        async def wait() -> None:
+            (await program.take(permits, 1)).settle(1, 0.0)
+            assert trio.current_time() == 1.0
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wait)
+            await trio.sleep(1.0)
+            # as another program would: behind the back of this one
+            unused = Settlement("id-1", "job", (Actual("slots", 0),))
+            program.network.ledger.complete(unused, trio.current_time())
+            tell[0](["slots"])
+        first.settle(1, 0.0)
+
+    with_program(body, [SLOTS], wakes=wakes)
+
+
+def take_elsewhere(network: FaultyNetwork, lease_id: str, *keys: str) -> None:
+    """As another program would."""
+    ask = LeaseRequest(lease_id, "elsewhere", tuple(Requirement(key, 1) for key in keys))
+    assert isinstance(network.ledger.reserve(ask, trio.current_time()), Granted)
+
+
+def grants_beside(*, lacked_first: bool | None) -> int:
+    """How often a lane is served in five minutes that needs a window, one call in 1.5 s.
+
+    Args:
+        lacked_first: Beside it one call of another lane waits for a slot that others have all the time, and
+            for the window too; whether it lacked the window alone when it first asked. None is without it.
+    """
+    window = Limit(key="window", kind="rolling", capacity=1, window=1.5)
+    slots = attrs.evolve(SLOTS, timeout=1e5)
+    count = 0
+
+    async def body(program: Program) -> None:
+        lane_a = program.permits(("slots", "slots"), ("window", "requests"), lane="a")
+        lane_b = program.permits(("window", "requests"), lane="b")
+        take_elsewhere(program.network, "window", "window")
+        if not lacked_first:
+            take_elsewhere(program.network, "slot", "slots")
+
+        async def go_on() -> None:
+            nonlocal count
+            while True:
+                (await program.take(lane_b)).settle(1, 0.0)
+                count += 1
+
+        async with trio.open_nursery() as nursery:
+            if lacked_first is not None:
+                nursery.start_soon(program.take, lane_a)
+            await trio.sleep(0.7)
+            if lacked_first:
+                take_elsewhere(program.network, "slot", "slots")
+            nursery.start_soon(go_on)
+            await trio.sleep(300)
+            nursery.cancel_scope.cancel()
+
+    with_program(body, [slots, window])
+    return count
+
+
+@pytest.mark.parametrize("lacked_first", [False, True])
+def test_ql_28_who_waits_for_a_full_limit_holds_nobody_back_elsewhere(
+    *, lacked_first: bool
+) -> None:
+    """Not only where the limit is paused: whoever has the slots of one may have them for hours."""
+    assert grants_beside(lacked_first=lacked_first) >= 0.9 * grants_beside(lacked_first=None)
+
+
+def test_ql_27_two_limits_that_are_full_by_turns_keep_nobody_out() -> None:
+    """Calls of 30 s take one slot or the other, without a pause; who needs both is served all the same."""
+    limits = [attrs.evolve(SLOTS, key=key) for key in "ab"]
+
+    async def body(program: Program) -> None:
+        async def stream(key: str, first: float) -> None:
+            permits = program.permits((key, "slots"), lane=key)
+            lasts = first
+            while True:
+                permit = await program.take(permits)
+                await trio.sleep(lasts)
+                permit.settle(1, 0.0)
+                lasts = 30.0
+
+        async with trio.open_nursery() as nursery:
+            for key, first in (("a", 10.0), ("b", 25.0)):
+                nursery.start_soon(stream, key, first)
+                nursery.start_soon(stream, key, 30.0)
+            await trio.sleep(1)
+            both = program.permits(("a", "slots"), ("b", "slots"), lane="both")
+            permit = await program.take(both)
+            assert trio.current_time() < 8 * 30
+            permit.settle(1, 0.0)
+            nursery.cancel_scope.cancel()
+
+    with_program(body, limits)
+
+
+def test_a_long_wait_for_a_window_keeps_no_slot() -> None:
+    """Others gave it back, and nobody told: who needs just that does not wait for the window too."""
+    minute = attrs.evolve(RPM, capacity=1)
+
+    async def body(program: Program) -> None:
+        both = program.permits(("slots", "slots"), ("rpm", "requests"), lane="both")
+        take_elsewhere(program.network, "elsewhere", "slots", "rpm")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(program.take, both)
+            await trio.sleep(1)
+            program.network.ledger.complete(Settlement("elsewhere", ""), trio.current_time())
+            permit = await program.take(program.permits(("slots", "slots")))
+            assert trio.current_time() == 1
+            permit.settle(1, 0.0)
+            nursery.cancel_scope.cancel()
+
+    with_program(body, [SLOTS, minute])
+
+
+def test_a_question_that_nobody_asks_again_begins_no_outage() -> None:
+    """The program asks how limits stand, once, in vain; a minute later all is well."""
+
+    async def body(program: Program) -> None:
+        with pytest.raises(LimitError):
+            await program.limits.states()
+        await trio.sleep(60)
+        permits = program.permits(("rpm", "requests"))
+        asked_at = trio.current_time()
+        (await program.take(permits)).settle(1, 0.0)
+        assert trio.current_time() == asked_at + 2.075  # its first answer is lost
+
+    with_program(body, [RPM], [LOST, LOST])
+
+
+def test_a_denied_call_that_is_cancelled_leaves_no_outage() -> None:
+    """While it waited long, it was not told how limits stand."""
+    once = attrs.evolve(RPM, capacity=1, window=20.0)
+
+    async def body(program: Program) -> None:
+        permits = program.permits(("rpm", "requests"))
+        (await program.take(permits)).settle(1, 0.0)
+        await trio.sleep(1)
+        with trio.move_on_after(3):
+            await program.take(permits, 1)
+        await trio.sleep(31)
+        (await program.take(permits, 2)).settle(1, 0.0)
+
+    with_program(body, [once], [Fault(), Fault(), Fault(), LOST])
+
+
+def test_in_a_long_outage_one_call_asks_once_if_nobody_else_does() -> None:
+    """A heartbeat was lost, and the keeper is well again before the next one is due."""
+
+    async def body(program: Program) -> None:
+        holding = await program.take(program.permits(("slots", "slots")))
+        await trio.sleep(3.05)
+        [told] = program.warnings
+        assert told.startswith("the holds of 1 running call cannot be extended now: ")
+        (await program.take(program.permits(("rpm", "requests")))).settle(1, 0.0)
+        holding.settle(1, 0.0)
+
+    with_program(body, [SLOTS, RPM], [Fault(), Fault(), LOST], patience=0.0)
+
+
+def test_a_long_silence_is_told_once_with_its_reason() -> None:
+    """Calls wait for half a minute, and people want to know for what."""
+
+    async def body(program: Program) -> None:
+        (await program.take(program.permits(("rpm", "requests")))).settle(1, 0.0)
+        [told] = program.warnings
+        assert told == ("no lease decision for 7 s: no answer in 2 s; calls wait for up to 30 s")
+
+    with_program(body, [RPM], [LOST] * 6)
+
+
+@pytest.mark.parametrize("faults", [(), (Fault(), LOST)])
+def test_limits_that_a_program_brings_are_made_again_when_they_are_gone(
+    faults: Sequence[Fault],
+) -> None:
+    """Whoever keeps them began anew with nothing. A new id asks: the old one is denied for good."""
+
+    async def body(program: Program) -> None:
+        program.network.ledger = LimitLedger()
+        (await program.take(program.permits(("rpm", "requests")))).settle(1, 0.0)
+        assert used(program.network, "rpm", trio.current_time()) == 1
+        with pytest.raises(LimitError, match="unknown_limit_key: gone") as caught:
+            await program.take(program.permits(("gone", "requests")))
+        assert caught.value.keys == ("gone",)
+
+    network = with_program(body, [RPM], faults, brought=[RPM])
+    assert len(set(sent_ids(network))) == len(network.sent)
+    assert [one.decision for one in network.asked if isinstance(one.decision, Granted)]
+
+
+def test_limits_that_cannot_be_made_again_are_told_at_once() -> None:
+    """What lacks beside them is for others to make, and making them is tried once."""
+
+    async def body(program: Program) -> None:
+        program.network.ledger = LimitLedger()
+        permits = program.permits(("rpm", "requests"), ("gone", "requests"))
+        with pytest.raises(LimitError, match="unknown_limit_key: gone"):
+            await program.take(permits)
+        assert trio.current_time() == 0
+
+    assert len(with_program(body, [RPM], brought=[RPM]).sent) == 2
+
+
+class Strict(FaultyNetwork):
+    """One that refuses all of a message for one settlement in it."""
+
+    async def complete(self, settlements: Sequence[Settlement], /) -> None:
+        await super().complete([one for one in settlements if one.lease_id != "id-2"])
+        if any(one.lease_id == "id-2" for one in settlements):
+            raise LimitError("invalid_request", "id-2 means nothing")
+
+
+def test_a_settlement_that_is_refused_leaves_the_others_of_its_message_told() -> None:
+    """And who waits for what they gave back is called."""
+    slots = attrs.evolve(SLOTS, capacity=3, timeout=3600.0)
+
+    async def body(program: Program) -> None:
+        permits = program.permits(("slots", "slots"))
+        leases = [await program.take(permits, index) for index in range(3)]
+
+        async def wait() -> None:
+            (await program.take(permits, 3)).settle(1, 0.0)
+            assert trio.current_time() == 1.0
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wait)
+            await trio.sleep(1.0)
+            for lease in leases:
+                lease.settle(1, 0.0)
+        await program.limits.flush(60.0)
+        [told] = program.warnings
+        assert told == (
+            f"what calls used (1 lease) refused: invalid_request: id-2 means nothing; {BACK}"
+        )
+
+    network = with_program(body, [slots], network=Strict)
+    assert used(network, "slots", 2.0) == 1
+
+
+def test_less_than_nothing_was_used_by_nobody() -> None:
+    """A reply that says so must not cost the lease its end."""
+    keys = [LimitKey("tpm", "tokens"), LimitKey("money", "cost_micro")]
+    assert actuals_of(keys, -5, -0.1) == (Actual("tpm", 0), Actual("money", 0))
+
+
+def test_limits_in_a_cancelled_block_open_and_close_at_once() -> None:
+    """Its own tasks are shielded, and end all the same."""
+
+    async def main() -> None:
+        with trio.fail_after(60), trio.CancelScope() as scope:
+            scope.cancel("before anything was opened")
+            async with (
+                trio.open_nursery() as nursery,
+                open_remote(FaultyNetwork.over(nursery, [SLOTS])),
+            ):
+                raise AssertionError
+        assert scope.cancelled_caught
+        assert trio.current_time() == 0.0
+
+    run_virtual(main)

@@ -1,0 +1,155 @@
+# Apart from `cli.commands.limits`: loaded when it is used.
+"""`trioeval limits serve`: shared limits over HTTP, in the foreground."""
+
+import os
+import re
+import secrets
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import trio
+
+from trioeval.cli.commands.limits import Place
+from trioeval.cli.commands.limits_admin import TOKEN_VARIABLE, checked_place, open_place
+from trioeval.cli.interrupts import Interrupts
+from trioeval.cli.terminal import Exit, say, show
+from trioeval.errors import TrioevalError, UsageError
+from trioeval.limits.backend import create_missing, definitions_of
+from trioeval.limits.limits_file import read_limits
+from trioeval.limits.model import Limit
+from trioeval.limits.open import requires_extra
+from trioeval.serving.door import is_loopback
+from trioeval.serving.token_files import forget_token, keep_token
+
+if TYPE_CHECKING:
+    from trioeval.limits.server import ServeSettings
+
+_TOKEN = re.compile(r"[!-~]+")
+
+
+def run_limits_server(
+    *,
+    limits: Path | None,
+    redis: str | None,
+    namespace: str | None,
+    host: str,
+    port: int,
+    token: str | None,
+    interrupts: Interrupts,
+) -> int:
+    """Serve, print the base URL on stdout, and return when a signal comes.
+
+    Requests under way are answered then; a second signal cuts them off.
+
+    Raises:
+        UsageError: It is not said which limits, or who may use them; something is said that is without
+            effect; or the address cannot be bound.
+        LimitError: Redis cannot be used.
+        SuiteError: The file of limits cannot be read.
+        OutputError: It could not be written at the end.
+    """
+    with requires_extra("serve"):
+        from trioeval.limits.server import ServeSettings  # noqa: PLC0415 - an extra
+
+    if limits is None and redis is None:
+        raise UsageError("say which limits to serve: --limits FILE, or --redis redis://host")
+    if redis is not None and not redis.startswith(("redis://", "rediss://", "unix://")):
+        raise UsageError("--redis must begin with redis://, rediss:// or unix://")
+    given = _token(token, host)
+    made = None if given is not None else secrets.token_urlsafe(24)
+    settings = ServeSettings(host=host, port=port, token=given or made)
+    place = checked_place(Place(url=redis, limits=None if redis else limits, namespace=namespace))
+    missing: list[Limit] = []
+    if redis is not None:
+        missing = definitions_of(read_limits(limits)) if limits else []
+    interrupts.begin_run()
+    failure = trio.run(_serve, place, missing, settings, made, interrupts)
+    if isinstance(failure, OSError) and not isinstance(failure, TrioevalError):
+        raise UsageError(f"cannot listen on {host}:{port}: {failure.strerror or failure}")
+    if failure is not None:
+        raise failure
+    return Exit.OK
+
+
+def _token(token: str | None, host: str) -> str | None:
+    """What clients have to send, if that is said.
+
+    Raises:
+        UsageError: It cannot be sent, or there is none although others can connect.
+    """
+    token = token if token is not None else os.environ.get(TOKEN_VARIABLE) or None
+    if token is not None and not _TOKEN.fullmatch(token):
+        raise UsageError("the token must be of printable ASCII characters, without blanks")
+    if token is None and not is_loopback(host):
+        raise UsageError(
+            f"--host {host} can be reached from elsewhere: set {TOKEN_VARIABLE}, or give --token"
+        )
+    return token
+
+
+async def _serve(
+    place: Place,
+    missing: Sequence[Limit],
+    settings: "ServeSettings",
+    made_token: str | None,
+    interrupts: Interrupts,
+) -> TrioevalError | OSError | None:
+    """Returns why it could not serve; None once it has. A token that was made is in a file for clients."""
+    from trioeval.limits.server import serve_limits  # noqa: PLC0415 - an extra
+
+    stop = trio.Event()
+    failure: TrioevalError | OSError | None = None
+    async with open_place(place) as backend:
+        with trio.CancelScope() as scope:
+
+            def heed(number: signal.Signals) -> None:
+                if stop.is_set():
+                    scope.cancel(number.name)
+                stop.set()
+
+            with interrupts.told_to(heed):
+                async with trio.open_nursery() as nursery:
+                    try:
+                        for warning in await create_missing(backend, missing):
+                            say(f"warning: {warning}")
+                        serve = partial(serve_limits, backend, settings, stop=stop)
+                        with _told(made_token, await nursery.start(serve)) as where:
+                            say(f"serving{where}; interrupt to stop")
+                            await stop.wait()
+                    except (TrioevalError, OSError) as error:
+                        failure = error  # raised where no nursery wraps it
+                        nursery.cancel_scope.cancel("it cannot be served")
+    return failure
+
+
+@contextmanager
+def _told(made: str | None, url: str) -> Iterator[str]:
+    """Tell the URL; programs of this user find the token for as long as the block.
+
+    Yields:
+        What is said of it.
+
+    Raises:
+        UsageError: There is no place for it.
+    """
+    if made is None:
+        show(url)
+        yield ""
+        return
+    try:
+        path = keep_token(urlsplit(url).port or 0, made)
+    except OSError as error:
+        raise UsageError(
+            f"the token of this server has no place that is one user's alone ({error.strerror or error}): "
+            f"set {TOKEN_VARIABLE}, here and for its clients"
+        ) from error
+    try:
+        show(url)
+        yield f"; its token is in {path}"
+    finally:
+        forget_token(path, made)
