@@ -1,4 +1,4 @@
-"""What cases have found out is told on the bus of their run: once, whatever dies in between."""
+"""Facts of cases are posted on the bus of their run: once, even if the run dies in between."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -33,7 +33,7 @@ def told_on(run: Bus, buses: RunBuses) -> SharedFacts:
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bus that nobody holds is waited for, however long the machine stands still."""
+    """The wait for a free bus takes as long as necessary, even if the machine is suspended."""
     monkeypatch.setattr("trioeval.agent.open.WAIT", 60.0)
 
 
@@ -43,7 +43,7 @@ def facts_of(folder: Path) -> list[Message]:
 
 @pytest.mark.usefixtures("patient")
 def test_facts_are_passed_on_once_in_their_order(tmp_path: Path) -> None:
-    """Also equal ones that a case tells twice, those of other cases, and later ones."""
+    """Including equal ones of the same case, those of other cases, and later ones."""
 
     async def main() -> list[int]:
         buses, told = run_buses(), []
@@ -77,7 +77,7 @@ def test_facts_are_passed_on_once_in_their_order(tmp_path: Path) -> None:
 def test_facts_are_whole_after_a_death_between_two(
     tmp_path: Path, after: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is there already is not told again."""
+    """Facts that are on the bus are not posted again."""
 
     async def main() -> None:
         buses = run_buses()
@@ -136,7 +136,7 @@ async def seconds_of(post: CasePoster) -> float:
 
 
 def test_a_bus_that_others_hold_is_waited_for_once_a_minute(tmp_path: Path) -> None:
-    """A second; what is told in between is told if the lock is free, or counted."""
+    """One second; facts in between are posted if the lock is free, or counted."""
     warned = list[str]()
 
     async def main() -> None:
@@ -160,7 +160,7 @@ def test_a_bus_that_others_hold_is_waited_for_once_a_minute(tmp_path: Path) -> N
 
 
 def test_what_is_told_delays_no_stop(tmp_path: Path) -> None:
-    """Neither a message that waits when it comes, nor one that comes later; it is told if that is quick."""
+    """Neither does a waiting message, nor a later one; it is posted if that is quick."""
 
     async def main() -> None:
         buses = run_buses()

@@ -66,7 +66,7 @@ def test_a_reply_that_is_no_attempt_is_none() -> None:
 def test_a_case_comes_to_its_last_output_and_to_what_all_attempts_have_used(
     ends: list[AttemptEnd],
 ) -> None:
-    """In JSON data; of what nobody tells nothing is said."""
+    """As JSON data; unknown facts are left out."""
     end = LoopEnd(ending="done", message="done", attempts=tuple(ends), children_ended=2)
     reply = case_reply(end, {"case": "calc"})
     assert reply.output == (ends[-1].output if ends else "")
@@ -82,7 +82,7 @@ def test_a_case_comes_to_its_last_output_and_to_what_all_attempts_have_used(
 
 @pytest.mark.parametrize(("outcome", "words"), [("failed", "failed"), ("timed_out", "timed out")])
 def test_a_case_whose_row_failed_is_not_called_interrupted(outcome: str, words: str) -> None:
-    """What was interrupted, or has come to its end, stays as it is."""
+    """Interrupted and finished attempts are not changed."""
     so_far = LoopEnd(ending="interrupted", message="interrupted after 1 attempt", attempts=())
     reply = case_reply(so_far, {"case": "interrupted"})
     told = with_row_outcome(reply, outcome).metadata["agent"]

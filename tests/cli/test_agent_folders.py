@@ -1,4 +1,4 @@
-"""The folders of agents go with their runs, and nothing else does; and what a plan tells of agents."""
+"""The folders of agents are removed with their runs, and nothing else; and the plan of a run with agents."""
 
 import json
 from contextlib import AsyncExitStack
@@ -21,7 +21,7 @@ from trioeval.store import RunFacts
 
 
 def run_folder(folder: Path) -> Path:
-    """What a run has left: a bus, a case that was worked on, and one that was only begun."""
+    """Create the remains of a run: a bus, a case that was worked on, and one that was only started."""
     run = folder / ".trioeval" / "agents" / "eval-1"
     for path in ("bus", "t/a/workspace/src", "t/a/logs", "t/a/bus", "t/b/bus", "t/b/logs"):
         (run / path).mkdir(parents=True)
@@ -119,7 +119,7 @@ def facts_of(run: str) -> RunFacts:
 def test_each_run_is_told_with_what_went_with_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What stays is told too; an id that is a path, as files of others may have it, names no folder."""
+    """Remaining folders are reported; an id that is a path, as in foreign files, names no folder."""
     run_folder(tmp_path).rename(tmp_path / ".trioeval" / "agents" / "eval-0")
     run = run_folder(tmp_path)
     ids = ("eval-0", "eval-2", "../agents/eval-1", ".", "..")
@@ -161,7 +161,7 @@ def planned(**task: Any) -> list[str]:
 def test_agents_of_a_run_that_keeps_nothing_take_turns_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int
 ) -> None:
-    """For as long as the run; without a limit there are no turns. No file is made."""
+    """For the duration of the run; without a limit there are no turns. No file is created."""
     monkeypatch.chdir(tmp_path)
     document = {
         "providers": ["echo"],

@@ -53,12 +53,12 @@ class Notes:
 
     before: Sequence[CallRecord | Row] = ()
     keeps: Callable[[Row], bool] = lambda row: row.outcome in {"done", "failed", "timed_out"}
-    """Which rows are not run again."""
+    """Indices of the rows that are not run again."""
     writes: list[CallRecord | Row] = attrs.field(factory=list)
     rows_at: dict[int, float] = attrs.field(factory=dict)
     """When each row was written down."""
     durable_at: int = 0
-    """How many of them were safe when somebody last asked for that."""
+    """Number of rows that were durable at the last request."""
     anew: Container[int] = ()
     """Rows for which other replies are wanted."""
     rejected: set[CallKey] = attrs.field(factory=set)
@@ -70,10 +70,10 @@ class Notes:
         return bool(self.before)
 
     def begin(self, suite: PreparedSuite) -> None:
-        """What is run is known to the test."""
+        """The test knows what is run."""
 
     async def end(self, *, finished: bool, duration: float) -> None:
-        """Nobody waits for it."""
+        """Do nothing: no caller waits for it."""
 
     def dataset_ended(self, result: DatasetResult) -> None:
         """Not written down."""
@@ -119,10 +119,10 @@ class Notes:
         return Kept({row.index: row_json(row, "eval-1") for row in rows if self.keeps(row)})
 
     def dataset(self, task: str | None) -> None:
-        """It knows rows alone."""
+        """Return None: it stores no datasets."""
 
     def agents(self, task: str | None) -> None:
-        """Likewise."""
+        """Return None: it stores no processes of agents."""
 
     @property
     def calls(self) -> list[CallRecord]:
@@ -133,7 +133,7 @@ class Notes:
         return [one for one in self.writes if isinstance(one, Row)]
 
     def next(self, **how: Any) -> "Notes":
-        """What another execution finds, after all that was written."""
+        """Return the journal of the next execution, with all records so far."""
         return Notes([*self.before, *self.writes], rejected={*self.rejected}, **how)
 
 
@@ -143,7 +143,7 @@ class Model:
 
     takes: float = 1.0
     slow: Mapping[str, float] = attrs.field(factory=dict)
-    """How long other prompts take."""
+    """Seconds that other prompts take."""
     cacheable: bool = False
     fails: Callable[[Request], Exception | None] = lambda _: None
     says: Callable[[Request], str] = lambda request: request.prompt
@@ -181,7 +181,7 @@ class Model:
 
 @attrs.define
 class Ran:
-    """What came of an execution."""
+    """The result of an execution."""
 
     rows: list[Row] = attrs.field(factory=list)
     at: dict[int, float] = attrs.field(factory=dict)

@@ -1,4 +1,4 @@
-"""What the run's own budget refuses is left for another time, and keeps what was paid for."""
+"""Rows that the run's own budget refuses are left for later, and keep their paid replies."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -35,7 +35,7 @@ def suite(
 
 
 def run(document: Mapping[str, Any], journal: Any = None, **models: Any) -> tuple[Ran, int]:
-    """What came of it, and the requests that were made."""
+    """Return the rows, and the number of requests."""
     judge, chooser = Model(says=lambda _: GOOD), Model(says=lambda _: "1")
     every = {"model": Model(), "judge": judge, "chooser": chooser, **models}
     ran = execute(document, every, journal)
@@ -57,7 +57,7 @@ def test_a_row_whose_first_call_is_refused_was_not_run() -> None:
         ([RUBRIC], 1, 1),
         ([THRICE], 3, 1),  # two of its judges have answered
         ([RUBRIC, OTHER], 2, 3),
-        ([{**RUBRIC, "weight": 0}], 1, 1),  # its verdict does not count, but is told
+        ([{**RUBRIC, "weight": 0}], 1, 1),  # its verdict does not count, but is reported
         ([{"type": "equals", "value": "no"}, RUBRIC], 1, 1),
     ],
 )
@@ -124,7 +124,7 @@ def test_a_call_that_no_such_budget_could_serve_is_a_failure() -> None:
 
 
 def error_of(*, used: int = 5, within: int = 0) -> Exception:
-    """A refusal, as so many others tell it."""
+    """A refusal, wrapped in several other exceptions."""
     error: Exception = BudgetError("requests", limit=5, used=used, wanted=1)
     for _ in range(within):
         outer = GradingError("no judge")

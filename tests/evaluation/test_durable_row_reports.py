@@ -1,4 +1,4 @@
-"""Who follows a task is told of rows when they are safe, in the order in which they ended."""
+"""The observer of a task gets rows when they are durable, in the order in which they ended."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -46,7 +46,7 @@ def rows(tmp_path: Path) -> list[Row]:
 
 
 def test_what_is_safe_is_so_with_all_that_was_written_before_it(rows: list[Row]) -> None:
-    """Whoever finds out first tells of those as well, and nobody is told of twice."""
+    """The first report includes all earlier rows, and no row is reported twice."""
     heard = Heard()
     telling = DurableRowReports(heard, Notes())
     for index in (2, 0, 3, 1):

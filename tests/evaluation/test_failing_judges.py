@@ -35,7 +35,7 @@ def broken() -> KeyError:
 
 
 async def raises(_: Subject, value: Any, __: Assertion, outside: ExternalServices) -> Finding:
-    """Fails as it is told to."""
+    """A judge that fails as configured."""
     await trio.lowlevel.checkpoint()
     match value:
         case "nursery":
@@ -83,7 +83,7 @@ async def seems(*asked: Any) -> Any:
 
 
 def picky(value: Any) -> bool:
-    """Whether a value is accepted; fails for what is no template and no number."""
+    """Return whether a value is accepted; fail for a value that is not a template or a number."""
     return isinstance(value, str) and ("{{" in value or 1 / int(value) > 0)
 
 
@@ -140,7 +140,7 @@ def rows_of(suite: Suite | dict[str, Any], judge: Any = yes) -> list[Row]:
 def test_whatever_a_judge_raises_is_the_error_of_its_assertion(
     assertion: dict[str, Any], told: str
 ) -> None:
-    """What others were paid for is kept; without weight it does not count."""
+    """The spending of other judges is kept; without weight the failure does not count."""
     wrong = {**assertion, "provider": "judge"}
     (row,) = rows_of(document(ASKS, wrong))
     assert (row.status, row.spent.calls, len(row.graded)) == (Status.ERROR, 1, 1)
@@ -190,7 +190,7 @@ def test_a_mishap_out_of_a_nursery_stays_one() -> None:
 
 
 def test_a_judge_that_fails_when_it_is_cut_off_fails_nobody() -> None:
-    """The failure that decided is told."""
+    """The deciding failure is reported."""
 
     async def untouched(_transform: str, subject: Subject) -> Any:
         await trio.lowlevel.checkpoint()
@@ -203,8 +203,8 @@ def test_a_judge_that_fails_when_it_is_cut_off_fails_nobody() -> None:
     bench = JudgingContext(
         subject=Subject.of("a"),
         render=str,
-        kinds={**KINDS, "no": Kind("nothing", lambda _: True, ExternalJudge(no), bare=True)},
-        services_for=lambda _assertion: AssertionServices(None),  # type: ignore[arg-type] # nobody asks
+        kinds={**KINDS, "no": Kind("nothing", lambda _: True, Asking(no), bare=True)},
+        consult=lambda _assertion: AssertionServices(None),  # type: ignore[arg-type] # never called
         transform=untouched,
         short_circuit=True,
     )
@@ -232,7 +232,7 @@ def test_whatever_a_comparison_raises_is_its_own_error(value: str, told: str) ->
 
 
 def test_a_comparison_of_ones_own_is_refused() -> None:
-    """When the suite is loaded, and by a suite that was made otherwise: nobody would ask it."""
+    """At loading, and for a suite that was made in Python: the judge would never be called."""
     for name in ("my-best", "not-my-best"):
         (problem,) = check_assertion(Assertion(type=name), value_given=False, kinds=KINDS)
         assert problem.path == ".type"

@@ -25,7 +25,7 @@ def answering(after: float, answer: Any, log: list[Any]) -> Callable[[], Awaitab
 
 
 def asked(*questions: tuple[float, Any]) -> tuple[Any, list[Any]]:
-    """What is answered in the end, and what was answered in which order."""
+    """Return the results, and the order in which the functions ended."""
     log: list[Any] = []
 
     async def main() -> Any:
@@ -44,7 +44,7 @@ def test_answers_come_in_the_order_of_the_questions() -> None:
 
 
 def test_the_first_failure_in_order_is_told() -> None:
-    """What stands before a failure is waited for, since it may fail as well; the rest is given up."""
+    """Branches before a failed one are awaited, since they may fail as well; the others are cancelled."""
     first, second = GradingError("first"), GradingError("second")
     assert asked((3, first), (1, second), (2, "c")) == (first, [second, first])
     assert asked((3, "a"), (1, second), (2, "c")) == (second, [second, "a"])

@@ -106,7 +106,7 @@ class Says(Readiness):
 
 
 def test_ranks_rounds_and_withdrawals_are_those_of_the_steps() -> None:
-    """Told of jobs; comparisons have no rank, and the run says when their round comes."""
+    """The inner readiness gets jobs; comparisons have no rank, and the run decides about their rounds."""
     order = GroupReadiness(Layout.of([StepSpan(0, 4, 2, compared=True)]), Says())
     assert order.begin() == [0, 1, 3, 4]
     assert [order.rank(job) for job in range(6)] == [(0,), (-1,), (), (-2,), (-3,), ()]

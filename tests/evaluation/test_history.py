@@ -1,4 +1,4 @@
-"""What steps see of what others left: that of a serial run, in whatever order they end."""
+"""Steps see the data of a serial run, in whatever order they end."""
 
 from typing import Any
 
@@ -78,7 +78,7 @@ def test_a_step_that_runs_again_replaces_what_it_left() -> None:
 def test_only_what_somebody_may_still_see_is_kept(
     serial: tuple[bool, ...], data: st.DataObject
 ) -> None:
-    """What is dropped changes nothing; of a register behind all steps that are over, one value is left."""
+    """Dropping values changes nothing; after all readers of a register have ended, one value is left."""
     steps = steps_of(serial)
     history, whole = SharedData(), SharedData()
     over = 0
@@ -97,7 +97,7 @@ def test_only_what_somebody_may_still_see_is_kept(
 
 
 def test_registers_come_in_the_order_in_which_names_were_first_used() -> None:
-    """In that of a serial run, whichever step ended first, and whatever is settled."""
+    """In the order of a serial run, independent of the order of ends and of settling."""
     steps = steps_of((False,) * 4)
     history = SharedData()
     history.store(steps[2], "c", 1)

@@ -19,7 +19,7 @@ from trioeval.testing import run_virtual
 async def slow_judge(
     _subject: Subject, value: Any, _assertion: Assertion, _outside: Any
 ) -> Finding:
-    """Says what it is told to say, after as long as it is told to wait."""
+    """A judge with a given reply and duration."""
     await trio.sleep(value["wait"])
     if value["error"]:
         raise GradingError(value["reason"])
@@ -39,7 +39,7 @@ def bench(width: int, *, short_circuit: bool = False) -> JudgingContext:
         subject=Subject.of("a"),
         render=str,
         kinds={**KINDS, "slow": KIND},
-        services_for=lambda _assertion: AssertionServices(None),  # type: ignore[arg-type] # nobody asks
+        consult=lambda _assertion: AssertionServices(None),  # type: ignore[arg-type] # never called
         transform=untouched,
         width=width,
         short_circuit=short_circuit,
@@ -127,7 +127,7 @@ def test_as_48_any_order_of_answers_gives_the_same_verdict(
     width: int,
     threshold: float | None,
 ) -> None:
-    """Whoever is slow, and however many are asked at once; also where one of them fails."""
+    """For any durations and concurrency; also if one of them fails."""
     first = judged(row_of(shape, one), width, threshold)
     second = judged(row_of(shape, other), 3, threshold)
     assert timeless(first) == timeless(second)

@@ -34,7 +34,7 @@ def test_a_step_is_ready_when_the_last_it_waits_for_is_over(
     ready = list(order.begin())
     assert ready == [index for index, others in waiting.items() if not others]
     for index in sorted(serial & set(range(size))):
-        assert not order.on_outcome(index, done=True).ready  # nobody waits for those
+        assert not order.over(index, done=True).ready  # no step waits for those
     ended: set[int] = set()
     while ready:
         index = ready.pop(chance.randrange(len(ready)))
@@ -97,7 +97,7 @@ def test_one_by_one_is_index_order_without_the_serial_steps(
 
 
 def test_a_cell_that_a_step_reads_and_writes_makes_a_chain() -> None:
-    """As the turns of a conversation; what writes only waits for nobody."""
+    """Like the turns of a conversation; a step that only writes waits for no other."""
     turn = CellAccess(frozenset("c"), frozenset("c"))
     accesses: Mapping[int, CellAccess] = {
         0: turn,

@@ -1,4 +1,4 @@
-"""Replies that are there already, or on their way to somebody else, need no call."""
+"""Replies that are available, or in flight for another row, need no call."""
 
 import datetime as dt
 import json
@@ -164,7 +164,7 @@ def test_a_judge_that_is_to_answer_several_times_is_asked_several_times() -> Non
 
 
 def test_hits_are_written_down_and_recalled() -> None:
-    """A run that is resumed does not depend on what the cache still has, nor tells it otherwise."""
+    """A resumed run does not depend on the contents of the cache, and does not change them."""
     model, notes = Model(cacheable=True), Notes()
     first = cached(suite("a", "a"), {"model": model}, notes)
     assert [call.cached for call in notes.calls] == [False, True]
@@ -241,7 +241,7 @@ def test_a_reply_of_another_config_is_not_used(config: Mapping[str, Any], again:
 
 
 def test_who_sees_the_prompt_alone_is_asked_the_same_whatever_the_variables_are() -> None:
-    """And what is no JSON data is never the same question again."""
+    """And data that is not JSON never gives an equal call."""
     one = asker({"apiKey": KEY}, Model(), Notes())
 
     def question(**what: Any) -> bytes:

@@ -1,4 +1,4 @@
-"""A stored run and a suite that has changed: which rows are which, and what people are told of it."""
+"""Matching of a stored run with a changed suite, and its summary."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -32,7 +32,7 @@ def steps_of(*tests: Any, **more: Any) -> Expansion:
 
 
 def stored(steps: Expansion) -> Iterator[StoredIdentity]:
-    """What a run of them has written down."""
+    """Return the records of a run of them."""
     identities = Identities()
     for step in steps:
         found = identities.of(step, steps.providers[step.column.provider_index])
@@ -83,7 +83,7 @@ def test_a_changed_assertion_changes_its_row_alone() -> None:
 
 
 def test_rows_that_the_suite_has_no_more_are_gone() -> None:
-    """And are told of by whatever name is known of them."""
+    """The summary names them if a name is known."""
     found = reconcile(stored(steps_of("a", "b", "c", "d")), steps_of("d", "b"))
     assert found.gone == [0, 2]
     assert summarize(found, "the old {}".format).splitlines() == [
@@ -124,7 +124,7 @@ def test_other_settings_of_the_suite_change_every_row() -> None:
 
 
 def test_of_rows_that_were_never_written_down_nobody_can_say_whether_they_changed() -> None:
-    """Where a run was killed, it has fewer rows than its suite; that is told."""
+    """A killed run has fewer rows than its suite; the summary says so."""
     steps = steps_of("a", "b", "c")
     killed = list(stored(steps))[1:2]
     found = reconcile(killed, steps, expected=3)
@@ -281,7 +281,7 @@ UNENDED = {"interrupted", "not run", "blocked"}
 def test_what_runs_again_and_what_of_that_asks_anew(
     retry: Retry, again: set[str], anew: set[str]
 ) -> None:
-    """What never came to an end always does, and is never asked twice for what it has."""
+    """An unfinished row always runs again, and never repeats calls that have replies."""
     found = {
         name
         for name, (outcome, passed) in ENDINGS.items()

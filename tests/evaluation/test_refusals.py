@@ -1,4 +1,4 @@
-"""Which jobs leave their rows for another time, and why."""
+"""The jobs that leave their rows for later, and the reasons."""
 
 import pytest
 

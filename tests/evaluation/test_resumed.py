@@ -76,7 +76,7 @@ class Forgetful:
 
 @attrs.define(eq=False)
 class Toy:
-    """A body whose jobs take a second each and tell in which order they ran."""
+    """A body whose jobs take a second each and record their order."""
 
     made: Plan[str]
     failing: frozenset[int] = frozenset()
@@ -174,7 +174,7 @@ def test_nothing_kept_is_the_whole_plan_and_everything_kept_an_empty_one() -> No
 
 
 def test_serial_jobs_stay_serial() -> None:
-    """Those that are kept keep nobody waiting."""
+    """Kept rows delay no others."""
     toy = Toy(Plan.of(jobs_of(5), serial_indices=[1, 3]))
     run(toy, 5, [0, 1])
     assert toy.started == [(3, 0), (2, 1), (4, 1)]
@@ -236,7 +236,7 @@ class Chain(Readiness):
 
 
 def test_a_readiness_that_blocks_jobs_blocks_those_that_are_left() -> None:
-    """What is kept is done, also behind one that failed, and so is free what waits for that alone."""
+    """A kept row counts as done, also after a failed one, and releases its dependents."""
     toy = Toy(attrs.evolve(Plan.of(jobs_of(6)), readiness=lambda: Chain(6)), failing=frozenset({1}))
     run(toy, 6, [0, 3])
     assert [index for index, _ in toy.started] == [1, 4, 5]

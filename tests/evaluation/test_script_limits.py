@@ -31,7 +31,7 @@ def with_code(
     clock: trio.testing.MockClock | None = None,
     **environ: str,
 ) -> T:
-    """What a body gives; no process of it is left then."""
+    """Return the result of a function, after checking that no process is left."""
     mark = uuid.uuid4().hex
     around = FileContext(directory=folder, environ={**os.environ, "OUR_MARK": mark, **environ})
 
@@ -107,7 +107,7 @@ def test_what_code_forks_does_not_answer(tmp_path: Path) -> None:
 
 
 def test_what_code_prints_is_read_and_forgotten(tmp_path: Path) -> None:
-    """100 MB, and closed streams, hurt nobody."""
+    """100 MB, and closed streams, do no harm."""
     closes = "import os, sys\nsys.stdout.close()\nos.close(1)\nos.close(2)\nreturn 2"
 
     async def body(code: UserCode) -> list[Any]:
@@ -118,7 +118,7 @@ def test_what_code_prints_is_read_and_forgotten(tmp_path: Path) -> None:
 
 
 def test_code_that_never_ends_is_given_up(tmp_path: Path) -> None:
-    """That says nothing of the output: an error, which tells what limits it."""
+    """It is no evidence about the output: an error, which names the limit."""
 
     async def body(code: UserCode) -> tuple[str, Any]:
         with pytest.raises(GradingError) as caught:

@@ -1,4 +1,4 @@
-"""What becomes of an output."""
+"""The results of transforms."""
 
 import importlib.util
 import json
@@ -25,7 +25,7 @@ DATA = {"a": [1, {"b": None, "c": 0}], "t": "x"}
 
 
 def outputs(folder: Path, *applied: tuple[str, Any]) -> list[Any]:
-    """What each transform gives for its output; a text of what is wrong begins with a mark."""
+    """Return the result of each transform for its output; an error as a text that starts with a mark."""
     around = FileContext(directory=folder, environ=dict(os.environ))
     transforms = [(read_output_transform(text, around), output) for text, output in applied]
     found: list[Any] = []
@@ -92,7 +92,7 @@ def outputs(folder: Path, *applied: tuple[str, Any]) -> list[Any]:
     ],
 )
 def test_code_makes_another_output(text: str, output: Any, expected: Any, tmp_path: Path) -> None:
-    """On one line it is an expression, on several a body; nothing is no output."""
+    """One line is an expression, several are a body; None is not an output."""
     (tmp_path / "t.py").write_text(
         "def get_transform(output, context):\n    return output[::-1]\n"
         "def second(output, context):\n    return output[1] + context['vars']['q']\n"

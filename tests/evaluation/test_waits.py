@@ -1,4 +1,4 @@
-"""What rows waited for."""
+"""The waits of rows."""
 
 from typing import Any
 
@@ -49,7 +49,7 @@ def test_waits_for_judges_count() -> None:
     who = {"id": "judge", "lane": {"maxConcurrency": 1}}
     document["defaultTest"] = {"assert": [{"type": "llm-rubric", "value": "x", "provider": who}]}
     ran = execute(document, {"model": Model(), "judge": judge}, Notes())
-    # Whoever of the two comes first.
+    # The first one to arrive.
     assert sorted((row.waits.get("slot", 0.0), row.wait_ms) for row in ran.rows) == [
         (0.0, 0.0),
         (10.0, 10_000.0),

@@ -274,7 +274,7 @@ def with_row_outcome(reply: Reply, outcome: str) -> Reply:
     Example:
         >>> so_far = {"outcome": "interrupted", "message": "interrupted after 2 attempts"}
         >>> reply = Reply(output="", metadata={"agent": so_far})
-        >>> ended_as(reply, "timed_out").metadata["agent"]
+        >>> with_row_outcome(reply, "timed_out").metadata["agent"]
         {'outcome': 'timed_out', 'message': 'timed out after 2 attempts'}
     """
     told = reply.metadata.get(_AGENT)

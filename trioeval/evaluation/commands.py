@@ -28,7 +28,7 @@ def without_key_variables(environ: Mapping[str, str]) -> dict[str, str]:
     """Return an environment for code that an agent wrote, without variables whose names suggest a key.
 
     Example:
-        >>> without_keys({"PATH": "/bin", "OPENAI_API_KEY": "sk-1"})
+        >>> without_key_variables({"PATH": "/bin", "OPENAI_API_KEY": "sk-1"})
         {'PATH': '/bin'}
     """
     return {name: text for name, text in environ.items() if not is_secret_name(name)}
@@ -45,7 +45,7 @@ def secrets_to_hide(
         given: Variables set for this command: all with names like keys count.
 
     Example:
-        >>> keys_to_hide({"A_KEY": "sk-0123456789", "SESSION": "user"}, {"B_KEY": "word"})
+        >>> secrets_to_hide({"A_KEY": "sk-0123456789", "SESSION": "user"}, {"B_KEY": "word"})
         ('sk-0123456789', 'word')
     """
     inherited = surely_keys(find_secrets({}, environ))
@@ -159,7 +159,7 @@ def too_many_processes(processes: int) -> str:
     """Return the message for a program that exceeded the maximum number of processes.
 
     Example:
-        >>> too_many(256)
+        >>> too_many_processes(256)
         'had more than 256 processes at once (maxProcesses); all of them were killed'
     """
     return f"had more than {processes} processes at once (maxProcesses); all of them were killed"

@@ -1,4 +1,4 @@
-"""What is said comes back as it was said."""
+"""Messages are read as they were written."""
 
 from typing import Any
 
@@ -140,7 +140,7 @@ def test_a_wrong_draft_is_refused_with_all_that_is_wrong() -> None:
 
 
 def test_every_field_that_is_no_text_is_refused() -> None:
-    """When the draft is made, and not by whoever reads it."""
+    """When the draft is created, not when it is read."""
     wrong: dict[str, Any] = {
         "task_id": 7,
         "run_id": b"r",
