@@ -156,7 +156,7 @@ def test_a_product_in_place_of_its_vendor_suggests_the_vendor(brand: str, vendor
 
 def test_at_most_three_ids_are_suggested() -> None:
     """The nearest ids that exist, never the whole list."""
-    custom = {f"model-{letter}": mine for letter in "abcdefgh"}
+    custom: dict[str, Provider] = {f"model-{letter}": mine for letter in "abcdefgh"}
     (problem,) = problems("model-x", custom)
     assert problem.hint is not None
     assert problem.hint.count('"') == 2 * 3

@@ -18,6 +18,11 @@ pytestmark = [pytest.mark.network, pytest.mark.slow]  # importing boto3 takes it
 
 BEDROCK = CASES[-1]
 HELLO = Request(prompt="Say hello")
+NO_CREDENTIALS = "no AWS credentials for"
+SET_THEM = (
+    "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment or in a file given with "
+    "--env-file, or config.profile"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -70,7 +75,11 @@ def test_a_missing_credential_is_a_failure_of_authentication() -> None:
         settings = BEDROCK.read(server.url, accessKeyId=None, secretAccessKey=None)
         async with opened(settings) as provider:
             error = await failure(provider)
-        assert str(error) == "auth: Unable to locate credentials"
+        source = f"POST {settings.adapter.url}"
+        assert (
+            str(error)
+            == f"auth: {NO_CREDENTIALS} {source}: {SET_THEM}; Unable to locate credentials"
+        )
         assert not server.received
 
     with_server([Answer()], body)
@@ -86,7 +95,10 @@ def test_a_missing_profile_is_reported_on_opening() -> None:
         with pytest.raises(ProviderError) as caught:
             async with opened(settings):
                 pass
-        assert str(caught.value) == "auth: The config profile (nobody) could not be found"
+        detail = "The config profile (nobody) could not be found"
+        assert (
+            str(caught.value) == f"auth: {NO_CREDENTIALS} POST {server.url}/: {SET_THEM}; {detail}"
+        )
 
     with_server([Answer()], body)
 
@@ -205,7 +217,8 @@ def test_failures_without_a_reply_are_classified() -> None:
     """TLS errors and unexpected ones are classified."""
     certificate = exceptions.SSLError(endpoint_url="https://x", error="CERTIFICATE_VERIFY_FAILED")
     handshake = exceptions.SSLError(endpoint_url="https://x", error="EOF")
-    kinds = [_explain(error).kind for error in (certificate, handshake, ValueError("odd"))]
+    errors = (certificate, handshake, ValueError("odd"))
+    kinds = [_explain(error, "POST https://x").kind for error in errors]
     assert kinds == ["tls", "connection", "unexpected"]
 
 

@@ -437,7 +437,7 @@ def test_google_supports_only_generate_content() -> None:
         assert isinstance(settings, SdkSettings)
         async with open_http() as client:
             sdk = wrap_google(settings.adapter.endpoint, client)
-            with pytest.raises(ProviderError, match="is asked for generateContent only"):
+            with pytest.raises(ProviderError, match="supports only generateContent"):
                 await sdk.send(HttpRequest(f"{server.url}/v1beta/models/m:embedContent", {}, b"{}"))
         assert not server.received
 
