@@ -57,14 +57,14 @@ def served(settings: FakeSettings, *, leaves: bool = False) -> ServedCompletion:
     return one
 
 
-def test_a_reply_that_went_out_is_told_with_its_request() -> None:
+def test_a_sent_reply_is_logged_with_its_request() -> None:
     """The record has the request and the bytes that the operating system accepted."""
     one = served(FakeSettings())
     assert (one.body, one.status, one.ending) == (ASK, 200, "sent")
     assert one.sent_bytes > 300
 
 
-def test_what_did_not_go_out_is_told_as_such() -> None:
+def test_unsent_replies_are_logged_as_such() -> None:
     """Cut, abandoned and refused replies are recorded as such."""
     whole = served(FakeSettings()).sent_bytes
     cut = served(FakeSettings(disconnect_rate=1))
@@ -120,7 +120,7 @@ def test_the_log_of_the_command_is_whole_at_any_instant_and_kept(tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_a_log_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+def test_a_log_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     """The error is one line, before anything is served."""
     command = [sys.executable, "-m", "trioeval", "fake-provider", "--log", "no/log.jsonl"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)

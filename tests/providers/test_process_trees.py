@@ -78,7 +78,7 @@ def test_a_tree_ends_with_its_block(script: str) -> None:
     run(main)
 
 
-def test_what_a_program_left_behind_is_ended() -> None:
+def test_processes_left_behind_by_a_program_are_ended() -> None:
     """A tree does not end with its first process, whose output can still be read."""
 
     async def main() -> None:
@@ -112,7 +112,7 @@ def test_a_tree_that_is_over_is_not_looked_for_again(monkeypatch: pytest.MonkeyP
     run(main)
 
 
-def test_a_program_may_end_by_itself_when_it_is_asked_to() -> None:
+def test_a_program_may_end_by_itself_after_the_request() -> None:
     """Its last output and its exit code are kept."""
 
     async def main() -> None:
@@ -131,7 +131,7 @@ setsid sh -c 'trap "" TERM; echo up; exec sleep 1000' & wait; wait; wait"""
 
 @pytest.mark.slow
 @pytest.mark.parametrize("has_handles", [True, False])
-def test_a_program_is_asked_once_and_then_killed(
+def test_a_program_gets_one_request_to_end_and_then_a_kill(
     monkeypatch: pytest.MonkeyPatch,
     has_handles: bool,  # noqa: FBT001
 ) -> None:
@@ -303,7 +303,7 @@ def test_members_are_found_by_session_mark_and_parent(tmp_path: Path) -> None:
     assert find_members(TreeIdentity(10, b"x", STARTED), (), tmp_path / "nothing") is None
 
 
-def test_what_belonged_once_belongs_until_it_ends(tmp_path: Path) -> None:
+def test_a_member_belongs_until_it_ends(tmp_path: Path) -> None:
     """Its children belong too; another process with a reused id does not."""
     table = table_of(
         tmp_path,
@@ -320,7 +320,7 @@ def test_what_belonged_once_belongs_until_it_ends(tmp_path: Path) -> None:
     assert not is_alive(known[1], table)
 
 
-def test_a_session_of_somebody_else_is_not_the_trees(tmp_path: Path) -> None:
+def test_another_programs_session_is_not_the_trees(tmp_path: Path) -> None:
     """Another process may reuse the id of the first one, and open a session with it."""
     table = table_of(
         tmp_path, [(10, "S", 1, 10, 10, 300, ""), (11, "S", 10, 10, 10, 301, "MARK=y\0")]

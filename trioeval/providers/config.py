@@ -102,14 +102,19 @@ def _nearest_keys(name: str, known: Mapping[str, Key]) -> str | None:
     return f"known are {', '.join(names)}" if len(names) <= _SUGGESTIONS else None
 
 
-def nearest(name: str, names: Iterable[str]) -> list[str]:
+def nearest(name: str, names: Iterable[str], cutoff: float = 0.6) -> list[str]:
     """Return at most three names that are spelt almost like a name, the nearest first.
+
+    Args:
+        name: The unknown name.
+        names: The known names.
+        cutoff: Minimum likeness, 0 to 1.
 
     Example:
         >>> nearest("opnai", ["openai", "anthropic", "xai"])
         ['openai']
     """
-    close = difflib.get_close_matches(name, [*names], n=_SUGGESTIONS)
+    close = difflib.get_close_matches(name, [*names], _SUGGESTIONS, cutoff)
     likeness = [difflib.SequenceMatcher(None, one, name).ratio() for one in close]
     return [one for one, like in zip(close, likeness, strict=True) if like > likeness[0] - _ALMOST]
 

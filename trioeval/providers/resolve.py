@@ -552,12 +552,15 @@ _VENDORS_BY_MODEL = (
 _VENDOR_BY_BRAND = {"chatgpt": "openai", "claude": "anthropic", "gpt": "openai", "grok": "xai"}
 """Vendors by the names of their products, where these are used in place of the vendor's."""
 
+_SURELY = 0.85
+"""Likeness from which a prefix is a misspelt vendor, and not the name of a model."""
+
 _WITHOUT_REST = ("echo", "sequence")
 _ID_HINT = 'an id is <vendor>:<model>, such as "openai:gpt-4.1-mini"'
 
 
 def _unknown(entry_id: str, custom: Iterable[str]) -> Problem:
-    """The problem of an unknown id, with at most three ids that were probably meant."""
+    """Return the problem of an unknown id, with at most three ids that were probably meant."""
     meant = _meant_ids(entry_id, custom)
     hint = did_you_mean(meant) if meant else _ID_HINT
     return Problem(".id", f'unknown provider "{entry_id}"', hint)
@@ -567,6 +570,9 @@ def _meant_ids(entry_id: str, custom: Iterable[str]) -> list[str]:
     prefix, colon, rest = entry_id.partition(":")
     if colon and prefix.lower() in _VENDOR_BY_BRAND:
         return [f"{_VENDOR_BY_BRAND[prefix.lower()]}:{rest}"]
+    # Only a prefix that is hardly changed is a vendor's: `llama3` is a model, and also close to `ollama`.
+    if colon and (close := nearest(prefix, MODULES, _SURELY)):
+        return [f"{vendor}:{rest or '<model>'}" for vendor in close]
     # A model's name may hold a colon or a slash: `llama3:8b`, `meta-llama/Llama-3-8b`.
     for pattern, vendors in _VENDORS_BY_MODEL:
         if pattern.match(entry_id):
@@ -582,7 +588,7 @@ def _meant_ids(entry_id: str, custom: Iterable[str]) -> list[str]:
 
 
 def _named(problem: Problem, name: str) -> Problem:
-    """The problem with the provider's name in place of the words "this provider"."""
+    """Return the problem with the provider's name in place of the words "this provider"."""
     message = problem.message
     if message.startswith(THIS_PROVIDER):
         message = f"{name}{message.removeprefix(THIS_PROVIDER)}"
