@@ -1,4 +1,4 @@
-"""The life of questions, out of what the kernel tells."""
+"""The events of questions, from the events of the kernel."""
 
 import itertools
 import logging
@@ -17,7 +17,7 @@ from trioeval.question_eval.events import QuestionRun
 
 
 def told_of(*events: Event, rows: range | list[int] = range(2)) -> list[QuestionEvent]:
-    """What is told of a task whose kernel told this."""
+    """Return the question events for some kernel events."""
     told: list[QuestionEvent] = []
     life = QuestionRun(told.append).task("quiz", rows)
     life.begin(0.0)
@@ -65,13 +65,13 @@ def test_one_event_a_reason_however_often_it_is_polled() -> None:
 
 @pytest.mark.parametrize("why", [Why.PACE, Why.TOKENS, Why.BLOCKED])
 def test_rates_of_a_lane_are_rate_limits(why: Why) -> None:
-    """As those that are shared are."""
+    """They are named like shared limits."""
     assert names_of(waits(why))[-1] == "waiting_rate_limit"
 
 
 @pytest.mark.parametrize("why", [Why.SLOT, Why.TURN, Why.CAP, Why.BACKOFF, Why.PAUSED])
 def test_other_waits_are_for_the_lane(why: Why) -> None:
-    """With the word of the kernel."""
+    """They contain the kernel's word for the reason."""
     told = told_of(waits(why))
     assert (told[-1].name, told[-1].details) == ("waiting_lane", {"lane": "lane", "why": why.value})
 
@@ -81,7 +81,7 @@ def turn(job: int, lane: str = "lane") -> Waiting:
 
 
 def test_who_stands_behind_waits_for_what_the_first_waits_for() -> None:
-    """With the limits that lack room; on another lane, or when the first has gone, it is the lane's turn."""
+    """It names the limits without room; on another lane, or when the first has gone, it waits for its turn."""
     shrinks = Shortage("limit_decreasing", ("a:tpm",))
     for first, name, more in (
         (waits(Why.SHARED_LIMIT, SHORT), "waiting_rate_limit", {"keys": ["a:rpm"]}),
@@ -114,7 +114,7 @@ def test_who_stands_behind_waits_for_what_the_first_waits_for() -> None:
 
 
 def test_the_rest_of_a_call_is_named_by_why_it_was_refused() -> None:
-    """One too many is a rate; a failure is not, nor is one that comes after a call that was served."""
+    """A rate limit is a rate; a failure is not, nor is one after a successful call."""
     refused = Throttled(0.5, 0, "lane", 3.0, -math.inf)
     rest = waits(Why.BACKOFF, until=3.5)
     assert names_of(refused, rest)[-1] == "waiting_rate_limit"
@@ -124,7 +124,7 @@ def test_the_rest_of_a_call_is_named_by_why_it_was_refused() -> None:
 
 
 def test_who_is_started_late_says_what_for() -> None:
-    """The limits are those of whoever stood before it meanwhile, on its lane; without a wait none."""
+    """The limits are those of the questions before it in the queue of its lane; without a wait there are none."""
     behind = Waiting(0.5, "lane", Why.TURN, None, None)
     other = waits(Why.SHARED_LIMIT, attrs.evolve(SHORT, keys=("b:tpm",)))
 
@@ -165,7 +165,7 @@ def test_what_belongs_to_no_question_is_not_told() -> None:
 
 
 def test_rows_that_are_left_have_their_own_indices() -> None:
-    """Of a resumed task jobs are numbered anew; questions are not."""
+    """The jobs of a resumed task are numbered again; questions are not."""
     told = told_of(Admitted(0.0, 1, "lane"), rows=[3, 8])
     assert [(event.name, event.index, event.job) for event in told] == [
         ("task_start", None, None),
@@ -176,7 +176,7 @@ def test_rows_that_are_left_have_their_own_indices() -> None:
 
 
 def test_what_is_kept_with_a_row_is_what_was_told() -> None:
-    """Also where nobody listens."""
+    """This holds without an observer too."""
     told = told_of(Admitted(0.5, 1, "lane"), CallStarted(0.75, 1, "lane"))
     life = QuestionRun(None).task("quiz", range(2))
     life.begin(0.0)
@@ -218,7 +218,7 @@ some_events = st.lists(
 
 @given(some_events)
 def test_waits_and_runs_come_behind_a_reservation(events: list[Event]) -> None:
-    """Whatever the kernel tells: nothing waits or runs that did not ask, and no two of either in a row."""
+    """Nothing waits or runs without a reservation, and no event is repeated in a row."""
     told = told_of(*events)
     assert [event.sequence for event in told] == list(range(len(told)))
     for index in (0, 1):
@@ -231,7 +231,7 @@ def test_waits_and_runs_come_behind_a_reservation(events: list[Event]) -> None:
 
 
 def test_an_observer_that_raises_is_told_nothing_more(caplog: pytest.LogCaptureFixture) -> None:
-    """One entry of the log, with its traceback."""
+    """The log has one entry, with its traceback."""
     told: list[str] = []
 
     def observe(event: QuestionEvent) -> None:

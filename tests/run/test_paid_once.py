@@ -1,4 +1,4 @@
-"""Replies of judges are paid for once, and are told of however the row ends."""
+"""Replies of judges are paid for once, and are reported however the row ends."""
 
 import json
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ CHOICES = {
 
 
 class Judge:
-    """Gives numbered replies; one request of its own fails by mishap, or none."""
+    """Returns numbered replies; one of its requests fails transiently, or none."""
 
     def __init__(self, fails: int, seconds: float = 0.0) -> None:
         self.fails = fails
@@ -80,7 +80,7 @@ def rows_of(
 def test_what_was_answered_is_not_asked_again(
     assertion: Mapping[str, Any], paid: int, width: int, fails: int
 ) -> None:
-    """One mishap, one round more: each question is paid for once, and each reply is told."""
+    """With one transient failure and one more round, each question is paid for once, and each reply is reported."""
     judge = Judge(fails)
     prompts = ("abc", "d") if assertion is CHOICES else ("abc",)
     lane = {"maxConcurrency": width}
@@ -94,7 +94,7 @@ def test_what_was_answered_is_not_asked_again(
 
 
 def test_a_reply_that_cannot_be_read_is_not_paid_for_twice_either() -> None:
-    """What followed from it is asked once more, and nothing else."""
+    """Only the calls after it are repeated."""
 
     class Rambling(Judge):
         def says(self, prompt: str) -> dict[str, Any]:
@@ -111,7 +111,7 @@ def test_a_reply_that_cannot_be_read_is_not_paid_for_twice_either() -> None:
 def test_a_row_that_a_judge_failed_tells_all_that_was_answered(
     assertion: Mapping[str, Any], paid: int
 ) -> None:
-    """Beside who failed, and how; without weight, in the verdict."""
+    """The replies are reported beside the failed judge and its error; for an assertion without weight, in the verdict."""
     prompts = ("abc", "d") if assertion is CHOICES else ("abc",)
     judge = Judge(4)
     rows = rows_of(assertion, judge, prompts=prompts)
@@ -127,7 +127,7 @@ def test_a_row_that_a_judge_failed_tells_all_that_was_answered(
 
 
 def test_replies_before_one_that_cannot_be_used_are_told() -> None:
-    """Not only what the question that failed was answered."""
+    """They are reported in addition to those of the question that failed."""
     replies = [GOOD, GOOD, "prose", "more prose"]
 
     async def judge(_request: Request) -> Reply:
@@ -144,7 +144,7 @@ def test_replies_before_one_that_cannot_be_used_are_told() -> None:
 def test_a_row_that_is_cut_off_tells_what_was_answered(
     assertion: Mapping[str, Any], limit: str
 ) -> None:
-    """By whatever cuts it off."""
+    """This holds for any cause of the interruption."""
     prompts = ("abc", "d") if assertion is CHOICES else ("abc",)
     judge = Judge(0, seconds=1)
     rows = rows_of(assertion, judge, prompts=prompts, options={limit: 2500})
@@ -156,7 +156,7 @@ def test_a_row_that_is_cut_off_tells_what_was_answered(
 
 
 def test_a_tie_tells_what_was_chosen() -> None:
-    """It would explain the error."""
+    """It explains the error."""
     replies = ['{"index": 0}', '{"index": 0}']
 
     async def judge(_request: Request) -> Reply:
@@ -172,7 +172,7 @@ def test_a_tie_tells_what_was_chosen() -> None:
 
 
 def test_judgements_of_a_panel_stand_in_the_order_in_which_they_were_asked() -> None:
-    """Every time, however many may be asked at once."""
+    """The order is the same every time, whatever the number of concurrent calls."""
     for width in (1, 9):
         for _ in range(4):
             judge = Judge(0)
