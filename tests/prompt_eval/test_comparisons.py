@@ -185,7 +185,7 @@ def test_one_output_alone_cannot_be_compared() -> None:
 
 
 def test_rows_that_nobody_could_compare_keep_what_is_known() -> None:
-    """They keep the reply, the cost and the verdicts of their other assertions; the judge's costs are counted."""
+    """They keep the reply, the cost and their other verdicts; the judge's costs are counted."""
     tests = [{"vars": {"x": "1"}, "assert": [{"type": "contains", "value": "b"}, BEST]}]
     rows = rows_of(document(tests=tests), chooser("none of them"))
     for row in rows:

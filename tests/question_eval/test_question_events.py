@@ -81,7 +81,7 @@ def turn(job: int, lane: str = "lane") -> Waiting:
 
 
 def test_who_stands_behind_waits_for_what_the_first_waits_for() -> None:
-    """It names the limits without room; on another lane, or when the first has gone, it waits for its turn."""
+    """It names the limits without room; on another lane, or when the first has gone, that is its turn."""
     shrinks = Shortage("limit_decreasing", ("a:tpm",))
     for first, name, more in (
         (waits(Why.SHARED_LIMIT, SHORT), "waiting_rate_limit", {"keys": ["a:rpm"]}),
@@ -124,7 +124,7 @@ def test_the_rest_of_a_call_is_named_by_why_it_was_refused() -> None:
 
 
 def test_who_is_started_late_says_what_for() -> None:
-    """The limits are those of the questions before it in the queue of its lane; without a wait there are none."""
+    """The limits are those of the questions before it on its lane; without a wait there are none."""
     behind = Waiting(0.5, "lane", Why.TURN, None, None)
     other = waits(Why.SHARED_LIMIT, attrs.evolve(SHORT, keys=("b:tpm",)))
 

@@ -97,7 +97,7 @@ def _steps(pupil_steps: dict[int, int], **more: Any) -> Callable[[int, int], Any
 
 @pytest.fixture
 def tools(tmp_path: Path) -> list[dict[str, Any]]:
-    """Return a tool that runs in a process; virtual time does not support processes, so models call an unknown tool."""
+    """Return a tool that runs in a process; with virtual time, models call an unknown tool instead."""
     (tmp_path / "look.py").write_text(
         "def look(arguments):\n"
         "    if arguments.get('fails'):\n"
@@ -518,7 +518,7 @@ def test_a_lane_that_is_full_is_told_as_such(tmp_path: Path) -> None:
 
 
 def test_a_question_that_was_refused_as_one_too_many_waits_for_a_rate(tmp_path: Path) -> None:
-    """The event is named after the cause: its provider rate limited it. The next question reports its wait."""
+    """The event is named after the cause, a rate limit. The next question reports its wait."""
     pupil = Pupil(
         says=lambda number, step: (
             ProviderError("rate_limited", "slow down", retry_after=5.0)
@@ -604,7 +604,7 @@ def test_an_observer_of_the_kernel_that_raises_costs_no_event(tmp_path: Path) ->
 
 
 def test_steps_that_were_paid_for_are_not_asked_again(tmp_path: Path, tools: Any) -> None:
-    """A question that was interrupted between two steps continues with the second, and stops at the same step."""
+    """A question that was interrupted continues with its second step, and stops at the same step."""
     document = quiz(tmp_path, 1, entry={"tools": tools, "budget": {"maxSeconds": 2.5}})
     pupil = Pupil(says=_steps({0: 9}), takes=lambda _: 1.0)
     whole = asked(document, pupil)

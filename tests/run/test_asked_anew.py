@@ -1,4 +1,4 @@
-"""Replies without a result are requested again, and so are all calls of a row that is run again; nothing else is."""
+"""Replies without a result are requested again, and all calls of a row that is run again; no others."""
 
 import itertools
 import json

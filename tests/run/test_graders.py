@@ -54,7 +54,7 @@ def test_the_nearest_place_that_names_a_judge_wins() -> None:
 
 
 def test_assertions_of_the_default_test_ask_the_judges_of_each_test() -> None:
-    """Each judge is listed once, however many assertions need it, also in sets and equal entries of both forms."""
+    """Each judge is listed once, however many assertions need it, also in sets and equal entries."""
     tests = [
         {"vars": {}},
         {"vars": {}, "options": {"provider": "b"}},

@@ -100,7 +100,7 @@ def test_the_environment_of_the_suite_is_never_hidden(switch: str) -> None:
 
 
 def test_outputs_that_nobody_can_see_any_more_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If every row stores under the same name, only the last value and those of rows not yet emitted are kept."""
+    """For a name that every row stores, only the last value and those of rows not yet emitted are kept."""
     kept: list[int] = []
     whole = History.store
 

@@ -80,7 +80,7 @@ def rows_of(
 def test_what_was_answered_is_not_asked_again(
     assertion: Mapping[str, Any], paid: int, width: int, fails: int
 ) -> None:
-    """With one transient failure and one more round, each question is paid for once, and each reply is reported."""
+    """With a transient failure and one more round, each question is paid for once, each reply reported."""
     judge = Judge(fails)
     prompts = ("abc", "d") if assertion is CHOICES else ("abc",)
     lane = {"maxConcurrency": width}
@@ -111,7 +111,7 @@ def test_a_reply_that_cannot_be_read_is_not_paid_for_twice_either() -> None:
 def test_a_row_that_a_judge_failed_tells_all_that_was_answered(
     assertion: Mapping[str, Any], paid: int
 ) -> None:
-    """The replies are reported beside the failed judge and its error; for an assertion without weight, in the verdict."""
+    """The failed judge and its error are reported as well; without weight, in the verdict."""
     prompts = ("abc", "d") if assertion is CHOICES else ("abc",)
     judge = Judge(4)
     rows = rows_of(assertion, judge, prompts=prompts)

@@ -126,7 +126,7 @@ def test_a_failed_assertion_is_a_verdict_and_blocks_nothing() -> None:
 
 
 def test_a_row_without_a_verdict_blocks_what_depends_on_it_and_so_on() -> None:
-    """No call is made for them; each of their rows names the incomplete task. Other tasks are not affected."""
+    """No call is made for them; each of their rows names the incomplete task. Others are not affected."""
     found = ran(
         suite_of(
             task("a", "fails", "2"),
@@ -245,7 +245,7 @@ def test_the_budget_is_that_of_all_tasks_together() -> None:
 
 
 def test_what_the_budget_has_kept_from_being_complete_is_no_failure() -> None:
-    """Its dependants are left for a resume, whatever their policy; tasks with another incomplete dependency are not."""
+    """Its dependants are left for a resume, whatever their policy, unless another dependency is incomplete."""
     more: dict[str, FailedDependency] = {"f": "fail", "s": "skip", "w": "block", "r": "run"}
     suite = suite_of(
         task("b", "fails"),
@@ -276,7 +276,7 @@ def test_what_the_budget_has_kept_from_being_complete_is_no_failure() -> None:
 
 
 def test_the_deadline_is_that_of_the_whole_run() -> None:
-    """Running rows are interrupted; their dependants never start, and report the deadline and not a missing dependency."""
+    """Running rows are interrupted; their dependants never start, and report the deadline as the cause."""
     found = ran(suite_of(task("a", "1", "5"), task("b", "1", after=["a"]), maxEvalTimeMs=3000))
     assert found.outcomes() == {"a": ["done", "interrupted"], "b": ["not_run"]}
     assert found.errors[-1] == "not run: the run's deadline (maxEvalTimeMs) passed"
