@@ -1,4 +1,4 @@
-"""Expressions over a row: `skip.when`, `dropWhen`, and what they look at."""
+"""Expressions over a row: `skip.when`, `dropWhen`, and the names that they use."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Cells that hold vectors, and providers that cannot make what a column wants."""
+"""Cells with embeddings, and providers that do not support a column."""
 
 from typing import Any
 
@@ -39,7 +39,7 @@ def embedding(cells: CellServices, text: str = "{{ problem }}", **more: Any) -> 
 
 
 def test_a_cell_is_the_vector_of_its_text() -> None:
-    """Whatever that looks like."""
+    """The text may look like anything."""
     text = '[{"role": "user", "content": "{{ env.KEY }}"}]'
     pupil = Pupil(lambda _: Reply(output=(1, 0.5)))
     found = made(

@@ -1,4 +1,4 @@
-"""What makes which columns: order, edges and mistakes."""
+"""The producers of columns: order, edges and mistakes."""
 
 import pytest
 from hypothesis import given, settings

@@ -1,4 +1,4 @@
-"""What is in a column."""
+"""Statistics of a column."""
 
 import doctest
 import math
@@ -46,7 +46,7 @@ def test_the_example_holds() -> None:
 @given(st.lists(VALUES, max_size=30), st.randoms(use_true_random=False))
 @FEWER
 def test_a_profile_does_not_depend_on_the_order(values: list[Any], chance: random.Random) -> None:
-    """Not even in its last digits, or in the sign of a zero."""
+    """This includes the last digits, and the sign of a zero."""
     before = repr(profile_of(values))
     chance.shuffle(values)
     assert repr(profile_of(values)) == before
@@ -158,7 +158,7 @@ def test_different_values_are_counted_exactly_up_to_a_thousand_and_then_estimate
 
 
 def _frozen(value: Any) -> Hashable:
-    """What is equal where the values are, and of one kind."""
+    """Return a hashable value that is equal for equal values of a kind."""
     match value:
         case dict():
             return ("dict", frozenset((key, _frozen(part)) for key, part in value.items()))
@@ -171,7 +171,7 @@ def _frozen(value: Any) -> Hashable:
 
 
 def test_long_values_are_counted_and_not_kept() -> None:
-    """Half a megabyte each, in every column: the frequent ones are never told of such."""
+    """The values have half a megabyte in every column; they are never listed as frequent."""
     tracemalloc.start()
     try:
         profiler = Profiler("a", "llm")
@@ -193,7 +193,7 @@ def test_long_values_are_counted_and_not_kept() -> None:
 
 
 def test_there_are_never_more_different_values_than_values() -> None:
-    """Estimates of as many different values as there are lie above and below it."""
+    """If all values are distinct, estimates may be above or below their number."""
     told = [
         profile_of([*(f"{seed}-{number}" for number in range(2000)), None], skipped=3)
         for seed in range(12)

@@ -1,4 +1,4 @@
-"""Values drawn at random: the same everywhere, within bounds, and as likely as they should be."""
+"""Values drawn at random: reproducible, within bounds, and with the right frequencies."""
 
 import random
 import subprocess
@@ -56,7 +56,7 @@ def drawn(sampler: Sampler, rows: list[int], start: int, group: int = 1) -> dict
 
 
 def test_values_are_the_same_in_all_processes_and_versions() -> None:
-    """These were written down once; whoever changes them changes every dataset that is gone on with."""
+    """These are golden values: changing them changes every dataset that is resumed."""
     assert [values(sampler, 2) for sampler in KINDS] == EXPECTED
 
 
@@ -121,7 +121,7 @@ def test_a_large_group_is_drawn_as_one_and_lets_others_run() -> None:
 def test_uniform_numbers_are_rounded_and_within_both_ends(
     low: int, width: int, decimals: int, seed: int
 ) -> None:
-    """Drawn on the grid of the decimals, so no number is left out or beyond an end."""
+    """They are drawn on the grid of the decimals, so no number is left out or beyond an end."""
     bottom, top = low / 1000, (low + width) / 1000
     sampler = UniformSampler(low=bottom, high=top, decimals=decimals)
     try:
@@ -142,7 +142,7 @@ def test_both_ends_of_a_uniform_sampler_are_drawn() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_every_number_is_as_likely_as_any_other(seed: int) -> None:
-    """Counts stay within five standard deviations: of 6 × 5 of them none is out by chance (2 in 10⁵)."""
+    """Counts stay within five standard deviations: by chance none of 6 × 5 is outside (2 in 10⁵)."""
     counts = Counter(values(UniformSampler(low=1, high=6, decimals=0), DRAWS, seed))
     deviation = (DRAWS / 6 * 5 / 6) ** 0.5
     assert all(abs(count - DRAWS / 6) < 5 * deviation for count in counts.values())

@@ -1,4 +1,4 @@
-"""Columns that are there already: which row of a source a row gets, and what is wrong with files."""
+"""Seed columns: the source row of each row, and the mistakes in files."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -56,7 +56,7 @@ def test_co_24_a_group_begins_at_its_first_row_whatever_was_made_before() -> Non
 
 
 def test_co_74_an_ordered_source_goes_on_where_it_was_and_begins_again() -> None:
-    """3 values; 5 rows, extended to 7: the new rows are 5 and 6, not 0 and 1."""
+    """With 3 values and 5 rows, extended to 7, the new rows are 5 and 6, not 0 and 1."""
     seeds = maker(numbers(3))
     assert column_of(made_by(seeds, group_order(5)), "n") == [0, 1, 2, 0, 1]
     assert column_of(made_by(seeds, group_order(2, group=1, start=5)), "n") == [2, 0]
@@ -83,7 +83,7 @@ def test_all_orders_are_as_likely() -> None:
 def test_what_a_row_gets_when_shuffled_hangs_on_its_number_alone(
     count: int, rows: list[int]
 ) -> None:
-    """Whatever is asked for first: the same maker, another one, one row at a time."""
+    """The order of calls does not matter: the same maker, another one, one row at a time."""
     rows = sorted(rows)
     source = numbers(count)
     seeds = maker(source, "shuffled")
@@ -124,7 +124,7 @@ def parquet(folder: Path, select: str) -> Path:
 
 
 def same_rows(folder: Path) -> dict[str, Path]:
-    """The same three rows in each format; of CSV all is text."""
+    """Return the same three rows in each format; in CSV all values are text."""
     lines = "\n\n".join(json.dumps(row) for row in ROWS)
     table = 'other, name ,age\r\n,Ann,30\r\n\r\nx,"Böb, ""x""\nz",\r\n,,5\r\n'
     values = "VALUES ('Ann', 30), ('Böb, \"x\"\nz', NULL), ('', 5)"
@@ -194,7 +194,7 @@ TYPED = """
 
 
 def table(file: Path) -> tuple[list[Any], list[Any]]:
-    """The names and types of the columns of a Parquet file, and its rows as texts."""
+    """Return the names and types of the columns of a Parquet file, and its rows as texts."""
     import duckdb
 
     with duckdb.connect(config={"threads": 1}) as connection:
@@ -206,7 +206,7 @@ def table(file: Path) -> tuple[list[Any], list[Any]]:
 
 @pytest.mark.parametrize("size", [1, 1000])
 def test_types_of_parquet_are_kept_in_parquet(tmp_path: Path, size: int) -> None:
-    """With every value; as rows they are what they are as seeds."""
+    """Every value is kept; as seeds, rows have the values of their JSON form."""
     nulls = "SELECT " + ", ".join("NULL" for _ in TYPED.split(" AS ")[1:])
     file = parquet(tmp_path, f"SELECT {TYPED} UNION ALL {nulls}")
     kinds, rows = table(file)
@@ -384,7 +384,7 @@ def test_rows_of_a_task_that_lack_a_column_are_told(
 
 
 class _Counted(list[dict[str, Any]]):
-    """Rows that notice in which order they are looked at."""
+    """Rows that record the order of access."""
 
     def __init__(self, rows: Sequence[dict[str, Any]]) -> None:
         super().__init__(rows)
@@ -396,7 +396,7 @@ class _Counted(list[dict[str, Any]]):
 
 
 def test_rows_of_a_task_are_looked_at_in_their_order() -> None:
-    """Those of a dataset are read file by file, and each of its files once."""
+    """Rows of a dataset are read file by file, and each of its files once."""
     rows = _Counted([{"n": number} for number in range(10)])
     source = seed_rows(rows, {"n": "n"}, "the task")
     rows.asked.clear()

@@ -1,4 +1,4 @@
-"""Kinds of values."""
+"""Types of values."""
 
 import doctest
 from typing import Any, get_args

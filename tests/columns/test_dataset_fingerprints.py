@@ -1,4 +1,4 @@
-"""What a dataset is made of: what may change when one goes on, and what may not."""
+"""The inputs of a dataset: changes that a resume accepts, and changes that it does not."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ MADE = PythonColumn(name="a", target="file://gen.py:make")
 
 
 def same(one: Column, other: Column) -> tuple[bool, bool]:
-    """Whether values are the same, and whether the dataset is."""
+    """Return True for equal values, and for equal datasets."""
 
     def of(column: Column) -> tuple[Any, Any]:
         settings = ColumnsSettings(columns=(column,))
@@ -70,7 +70,7 @@ def test_other_words_make_other_values() -> None:
     ],
 )
 def test_values_hang_on_what_they_name_of_the_environment(template: str, *, differs: bool) -> None:
-    """No digest is made of a credential: it is no part of a value that may be told."""
+    """Credentials are not part of a digest, which may be published."""
     column = ExpressionColumn(name="a", template=template)
     marks = {
         surroundings_mark(column, {"WORD": word, "OTHER": "x", "MY_API_KEY": word}, {})

@@ -1,4 +1,4 @@
-"""What may be made next, by example; the law over all graphs is `test_tracker_law`."""
+"""Readiness of jobs, by example; the law over all graphs is in `test_tracker_law`."""
 
 import tracemalloc
 
@@ -17,7 +17,7 @@ ORDERED = ColumnGraph.of([producer("a", scope="scratch", ordered=True)])
 
 
 def make(tracker: Tracker, *jobs: MakeJob) -> Change:
-    """Begin and complete jobs; what the last one changed."""
+    """Start and complete jobs; return the last change."""
     change = Change()
     for job in jobs:
         tracker.begin(job)
@@ -146,7 +146,7 @@ def test_an_ordered_producer_makes_one_group_after_another() -> None:
 
 
 def test_a_group_that_an_ordered_producer_does_not_make_keeps_its_turn() -> None:
-    """Or another run would make it behind those that come after it."""
+    """Otherwise another run would make it after later groups."""
     for is_closed in (True, False):
         tracker = Tracker(ORDERED, Grouping(1, (4,)))
         jobs = [MakeJob(0, group) for group in range(4)]
@@ -209,7 +209,7 @@ def test_a_row_that_has_its_cell_is_not_missing_when_it_is_dropped() -> None:
 
 
 def test_co_09_groups_that_are_not_open_cost_nothing() -> None:
-    """A million groups, three of them open: less than 5 MB with the open rows, however many were."""
+    """With a million groups, three of them open, less than 5 MB are used in addition to the open rows."""
     tracemalloc.start()
     try:
         grouping = Grouping(1000, (10**9,))

@@ -1,4 +1,4 @@
-"""CO-10: a tracker says after each step what follows from the definition."""
+"""CO-10: after each step a tracker reports what follows from the definition."""
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -13,13 +13,13 @@ ROUGH = [*CALM, *["admit"] * 3, "drop group", "lose", "close"]
 
 
 def steps_of(kinds: list[str]) -> st.SearchStrategy[list[tuple[str, int]]]:
-    """Up to 60 steps, and as often many as few."""
+    """Draw up to 60 steps, with many as likely as few."""
     step = st.tuples(st.sampled_from(kinds), st.integers(0, 30))
     return st.integers(0, 60).flatmap(lambda size: st.lists(step, min_size=size, max_size=size))
 
 
 class Compared:
-    """A tracker beside a naive one."""
+    """A tracker compared with a naive one."""
 
     def __init__(self, graph: ColumnGraph, grouping: Grouping, *, prepares: bool) -> None:
         self.tracker = Tracker(graph, grouping, prepares=prepares)
@@ -31,7 +31,7 @@ class Compared:
         self.losses = False
 
     def step(self, kind: str, pick: int) -> None:
-        """Something that is possible happens; nothing where nothing is."""
+        """Do one possible step, if there is any."""
         naive = self.naive
         match kind:
             case "admit":
@@ -136,7 +136,7 @@ class Compared:
         )
 
     def run_to_the_end(self) -> None:
-        """Whatever is possible is done, and stuck groups are closed, until nothing is left."""
+        """Do all possible steps, and close stuck groups, until nothing remains."""
         while True:
             if self.naive.begun:
                 self.step("complete", 0)
@@ -171,7 +171,7 @@ class Compared:
 def test_co_10_a_tracker_equals_a_naive_recomputation_after_each_step(
     *, graph: ColumnGraph, grouping: Grouping, prepares: bool, steps: list[tuple[str, int]]
 ) -> None:
-    """What is ready, removed, left, active and needed; and in the end nothing hangs."""
+    """Compared are ready, removed, remaining, active and needed jobs; in the end nothing hangs."""
     compared = Compared(graph, grouping, prepares=prepares)
     for kind, pick in steps:
         compared.step(kind, pick)

@@ -245,7 +245,7 @@ def test_the_budget_is_that_of_all_tasks_together() -> None:
 
 
 def test_what_the_budget_has_kept_from_being_complete_is_no_failure() -> None:
-    """Its dependants are left for a resume, whatever their policy, unless another dependency is incomplete."""
+    """Its dependants are left for a resume, whatever their policy, unless they lack something else."""
     more: dict[str, FailedDependency] = {"f": "fail", "s": "skip", "w": "block", "r": "run"}
     suite = suite_of(
         task("b", "fails"),
