@@ -232,7 +232,7 @@ def busy(retry_after: float | None = None) -> CallError:
 class MemoryDatasetJournal:
     """A `DatasetJournal` that can be cut after any of its writes: what a crash leaves.
 
-    What it has is kept as JSON text, so that nobody changes it afterwards.
+    What it has is kept as JSON text, so that no caller can change it afterwards.
     """
 
     earlier: Sequence[tuple[str, Any]] = ()

@@ -25,7 +25,7 @@ async def model(request: Request) -> str:  # noqa: ASYNC124 - as providers are
     return request.prompt.upper()
 
 
-async def nobody(_row: Row) -> None:  # noqa: ASYNC124 - there are no rows
+async def nobody(_row: Row) -> None:  # noqa: ASYNC124 - it emits nothing
     """Do nothing: datasets emit no rows."""
 
 

@@ -193,7 +193,7 @@ def test_long_values_are_counted_and_not_kept() -> None:
 
 
 def test_there_are_never_more_different_values_than_values() -> None:
-    """If all values are distinct, estimates may be above or below their number."""
+    """Estimates for values that are all distinct are never above their number."""
     told = [
         profile_of([*(f"{seed}-{number}" for number in range(2000)), None], skipped=3)
         for seed in range(12)

@@ -96,7 +96,7 @@ def drawn_datasets(draw: st.DrawFn, *, calm: bool = False) -> Drawn:
         )
         scope = draw(st.sampled_from(["cell", "cell", "full"] if needs else ["cell", "scratch"]))
         lane = draw(st.sampled_from(["p", "q", LOCAL, CODE]))
-        if lane in OWN_LANES:  # who asks nobody is never one too many
+        if lane in OWN_LANES:  # a maker without calls is never rate limited
             kinds = ["mishap"] if calm else ["mishap", "mishap", "mishap", "refusal", "bug"]
         elif shuts_down:
             kinds = ["refusal", "refusal", "refusal", "mishap", "busy"]

@@ -118,7 +118,7 @@ def test_co_22_a_full_maker_that_gives_others_fails(given: list[Any], why: str) 
 
 
 def test_co_22_a_batch_that_leaves_out_all_rows_fails_the_whole() -> None:
-    """That is never intended: the column is named, and finished groups stay."""
+    """It is never intended: the column is named, and finished groups stay."""
 
     async def make(order: GroupOrder, calls: Calls[Any]) -> Made:
         return await (each() if order.group == 0 else gives({}))(order, calls)
