@@ -122,7 +122,7 @@ def suite_in(folder: Path, *names: str, **more: Any) -> trioeval.Suite:
     return parse_suite({"tasks": tasks}, directory=folder)
 
 
-def test_a_run_that_is_refused_lets_go_of_the_folders_that_it_has_opened(
+def test_a_run_that_is_refused_releases_the_folders_that_it_has_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """This holds for every cause, even while the error is still referenced."""
@@ -137,7 +137,7 @@ def test_a_run_that_is_refused_lets_go_of_the_folders_that_it_has_opened(
     trio.run(main)
 
 
-def test_folders_that_hold_something_are_told_all_at_once(
+def test_folders_that_hold_something_are_reported_all_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They are checked before the run starts; the folder of a task that continues is checked later."""

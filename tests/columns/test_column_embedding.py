@@ -82,7 +82,7 @@ def test_what_is_no_vector_fails_the_cell_and_is_not_given_again(said: Any) -> N
     assert len(notes.rejected) == len(pupil.requests) == 1
 
 
-def test_a_wrong_name_and_a_failed_call_are_told() -> None:
+def test_a_wrong_name_and_a_failed_call_are_reported() -> None:
     pupil = Pupil(lambda _: ProviderError("bad_request", "no"))
     wrong, failed = (
         made(embedding(cells_of(pupil), "{{ problm }}"), {"problem": "a"}).value,
@@ -116,7 +116,7 @@ OTHER = ExpressionColumn(name="b", template="x")
         (VECTOR, "openai:embedding:text-embedding-3-small", None),
     ],
 )
-def test_who_cannot_do_what_a_column_wants_is_told_before_a_call(
+def test_who_cannot_do_what_a_column_wants_is_reported_before_a_call(
     column: Any, entry: str, path: str | None
 ) -> None:
     settings = ColumnsSettings(columns=(OTHER, column))
@@ -127,7 +127,7 @@ def test_who_cannot_do_what_a_column_wants_is_told_before_a_call(
         assert found[0].hint
 
 
-def test_keys_that_a_provider_does_not_know_are_told_before_a_call() -> None:
+def test_keys_that_a_provider_does_not_know_are_reported_before_a_call() -> None:
     asking = Asking(provider=0, prompt="p", config={"temprature": 1})
     settings = ColumnsSettings(columns=(LlmColumn(name="a", asking=asking),))
     (problem,) = wrong_models(settings, [spec_of(ProviderEntry(id=CHAT))])

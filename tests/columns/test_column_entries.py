@@ -489,13 +489,15 @@ def test_paths_of_a_file_that_is_laid_over_another_stay_its_own(folder: Path) ->
         ({"id": "a/b"}, 'id: "a/b" is not a valid name of a folder'),
     ],
 )
-def test_what_an_entry_cannot_say_is_told(folder: Path, entry: dict[str, Any], said: str) -> None:
+def test_what_an_entry_cannot_say_is_reported(
+    folder: Path, entry: dict[str, Any], said: str
+) -> None:
     """Each mistake is reported at its place."""
     where = "$.tasks[0]: " if said.startswith('"') else ""
     assert said_of(folder, A, **entry) == [f"{where}{said}"]
 
 
-def test_co_44_at_least_one_round_of_salvage(folder: Path) -> None:
+def test_co_44_at_least_one_final_retry_round(folder: Path) -> None:
     """Without one, transient failures would lose cells."""
     assert said_of(folder, A, salvageRounds=0) == ["salvageRounds: must be at least 1, got 0"]
 
@@ -514,7 +516,7 @@ def test_datasets_do_not_share_a_folder(folder: Path) -> None:
     assert told == [(f"$.tasks[{place}].outputDir", "$.tasks[0] uses the") for place in (1, 2)]
 
 
-def test_wrong_providers_are_told_where_they_stand(folder: Path) -> None:
+def test_wrong_providers_are_reported_at_their_places(folder: Path) -> None:
     """They may be at the top, in the task, or in the column; a column that names one of these is valid."""
     said = hinted(
         folder,
@@ -541,7 +543,7 @@ def test_a_name_of_several_providers_names_none(folder: Path) -> None:
     ]
 
 
-def test_a_side_effect_that_is_a_column_is_told(folder: Path) -> None:
+def test_a_side_effect_that_is_a_column_is_reported(folder: Path) -> None:
     """The warning says that it is not kept."""
     suite = parsed(folder, A, {**LLM, "trace": "a"})
     (warning,) = suite.warnings

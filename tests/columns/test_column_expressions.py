@@ -241,7 +241,7 @@ def test_what_python_gives_has_to_fit_its_type_and_be_json(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-def test_a_row_that_python_cannot_be_told_is_alone(tmp_path: Path) -> None:
+def test_a_row_that_python_cannot_receive_fails_alone(tmp_path: Path) -> None:
     rows: list[dict[str, Any]] = [{"a": [1]}, {"a": nested(900)}, {"a": [3]}]
     deep = "a value is nested more than 100 levels deep"
     assert python(tmp_path, "a[0]", rows) == [1, deep, 3]

@@ -250,7 +250,9 @@ OUTSIDE = (
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_a_column_cannot_say_is_told(folder: Path, entry: dict[str, Any], said: str) -> None:
+def test_what_a_column_cannot_say_is_reported(
+    folder: Path, entry: dict[str, Any], said: str
+) -> None:
     """Exactly one mistake is reported, at its place."""
     assert said_of(folder, A, TOPIC, entry) == [f"columns[2]{said}"]
 
@@ -280,7 +282,7 @@ def test_what_a_column_cannot_say_is_told(folder: Path, entry: dict[str, Any], s
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_validation_asks_nobody(folder: Path, assertion: dict[str, Any], said: str) -> None:
+def test_a_validation_makes_no_calls(folder: Path, assertion: dict[str, Any], said: str) -> None:
     """It calls no model and runs no code, also in a set."""
     entry = {**CHECK, "assert": [assertion]}
     assert hinted(folder, A, entry) == [f"columns[1].assert[0]{said} | {OUTSIDE}"]
@@ -317,7 +319,7 @@ def test_what_was_meant_is_said(folder: Path, entry: dict[str, Any], hint: str) 
     assert found.partition(" | ")[2] == hint
 
 
-def test_everything_wrong_is_told_at_once(folder: Path) -> None:
+def test_everything_wrong_is_reported_at_once(folder: Path) -> None:
     """Mistakes of all columns are reported in order; an invalid column still counts as a column."""
     assert said_of(
         folder,

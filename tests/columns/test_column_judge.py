@@ -44,7 +44,7 @@ def test_a_cell_has_what_the_judge_says_of_each_score() -> None:
     }
 
 
-def test_the_judge_is_told_the_scores_and_shown_the_prompt_between_marks() -> None:
+def test_the_judge_gets_the_scores_and_the_prompt_between_marks() -> None:
     pupil = Pupil(lambda _: says(fit=5))
     made(judge(cells_of(pupil), "Problem: {{ problem }}"), PROBLEM)
     rules, shown = pupil.messages()
@@ -62,7 +62,7 @@ def test_the_judge_is_told_the_scores_and_shown_the_prompt_between_marks() -> No
 
 
 @given(text=st.text(), tail=st.text(max_size=5))
-def test_nobody_writes_a_text_that_closes_its_own_fence(text: str, tail: str) -> None:
+def test_no_text_closes_its_own_fence(text: str, tail: str) -> None:
     """Even a text that contains the mark of another text cannot."""
 
     def shown(content: str) -> tuple[str, str]:
@@ -160,7 +160,7 @@ def test_a_score_that_is_no_option_is_none(said: Any) -> None:
         ),
     ],
 )
-def test_what_is_no_verdict_is_told(said: str, fault: str) -> None:
+def test_what_is_no_verdict_is_reported(said: str, fault: str) -> None:
     error = made(judge(cells_of(Pupil(lambda _: said)), "{{ problem }}", FIT, TONE), PROBLEM).value
     assert fault in str(error)
 

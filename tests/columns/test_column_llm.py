@@ -161,7 +161,7 @@ def test_a_prompt_that_is_other_json_stays_json() -> None:
     assert json.loads(request.prompt) == {"say": 'a "b"'}
 
 
-def test_messages_that_a_template_writes_wrong_are_told() -> None:
+def test_messages_that_a_template_writes_wrong_are_reported() -> None:
     error = made(writer(cells_of(saying("x")), '[{"role": "user", {{ x }}}]'), {"x": 1}).value
     assert isinstance(error, CellError)
     assert "invalid prompt" in str(error)
@@ -179,7 +179,7 @@ def test_a_reply_that_says_nothing_is_asked_for_again_from_the_beginning(useless
     assert [request.repeat_index for request in pupil.requests] == [0, 1, 2]
 
 
-def test_a_cell_fails_for_good_when_no_reply_can_be_used() -> None:
+def test_a_cell_fails_permanently_when_no_reply_can_be_used() -> None:
     """Its job is not run again."""
     model = saying("seven")
     maker = writer(cells_of(model), schema=SCHEMA, restarts=2, corrections=1)
@@ -193,14 +193,14 @@ def test_a_cell_fails_for_good_when_no_reply_can_be_used() -> None:
     assert model.requests == outcome.calls == 6
 
 
-def test_a_reply_that_was_cut_off_says_so() -> None:
+def test_a_reply_that_was_interrupted_says_so() -> None:
     pupil = Pupil(lambda _: Reply(output='{"n": ', finish_reason="length"))
     error = made(writer(cells_of(pupil), schema=SCHEMA, restarts=0), APPLES).value
     assert "returned 1 reply, none of which can be used" in str(error)
     assert "raise max_tokens" in str(error)
 
 
-def test_a_correction_goes_on_in_the_same_conversation() -> None:
+def test_a_correction_continues_in_the_same_conversation() -> None:
     said = iter(['{"n": "x"}', "{}", '{"n": 1}'])
     pupil = Pupil(lambda _: next(said))
     maker = writer(cells_of(pupil), schema=SCHEMA, corrections=2, restarts=0, trace="trace")
@@ -286,7 +286,7 @@ def test_data_that_the_column_cannot_hold_is_asked_for_again(schema: Any, said: 
         ({"enum": ["a", "ab"]}, "a", "ab"),
     ],
 )
-def test_a_reply_that_is_cut_off_is_no_text_and_no_number(
+def test_a_reply_that_is_interrupted_is_no_text_and_no_number(
     schema: Any, begun: str, whole: str
 ) -> None:
     replies = iter([Reply(output=begun, finish_reason="length"), Reply(output=whole)])
@@ -370,7 +370,7 @@ def test_a_trace_holds_no_key_of_the_environment() -> None:
     assert found["trace"][0]["content"] == "[hidden] envstage0123456"
 
 
-def test_a_cell_that_failed_by_mishap_goes_on_where_it_was() -> None:
+def test_a_cell_that_failed_transiently_continues_where_it_was() -> None:
     """Replies are not paid for twice, even without a journal and a cache."""
     said: list[Any] = ["?", '{"n": "x"}', *[ProviderError("server", "no")] * 4, '{"n": 1}']
     pupil = Pupil(lambda _: said.pop(0))

@@ -63,7 +63,7 @@ def template(name: str, text: str) -> dict[str, Any]:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_co_02_an_unknown_column_is_told_where_it_is_named(
+def test_co_02_an_unknown_column_is_reported_where_it_is_named(
     folder: Path, entry: dict[str, Any], at: str
 ) -> None:
     """The probable name is suggested."""
@@ -79,7 +79,7 @@ def test_co_02_a_condition_on_new_values_may_mean_its_own_column(folder: Path) -
     ]
 
 
-def test_co_02_a_circle_is_told_with_its_path(folder: Path) -> None:
+def test_co_02_a_cycle_is_reported_with_its_path(folder: Path) -> None:
     """Each cycle is reported once, for every kind of dependency."""
     assert said_of(
         folder,
@@ -97,7 +97,7 @@ def test_co_02_a_circle_is_told_with_its_path(folder: Path) -> None:
     ]
 
 
-def test_co_02_a_circle_is_told_beside_other_mistakes(folder: Path) -> None:
+def test_co_02_a_cycle_is_reported_beside_other_mistakes(folder: Path) -> None:
     """Other mistakes are invalid columns, unknown names, and duplicate names."""
     assert said_of(
         folder,
@@ -113,7 +113,7 @@ def test_co_02_a_circle_is_told_beside_other_mistakes(folder: Path) -> None:
     ]
 
 
-def test_co_02_two_side_effects_of_one_name_are_told(folder: Path) -> None:
+def test_co_02_two_side_effects_of_one_name_are_reported(folder: Path) -> None:
     """They may be in one entry or in two; duplicate columns are reported as well."""
     assert said_of(
         folder,
@@ -149,7 +149,7 @@ def test_co_03_a_real_column_wins_over_a_side_effect_of_its_name(folder: Path) -
     ]
 
 
-def test_co_32_an_unknown_name_of_a_condition_is_told(folder: Path) -> None:
+def test_co_32_an_unknown_name_of_a_condition_is_reported(folder: Path) -> None:
     """An invalid condition is reported as well."""
     conditions = ["a > bb", "a >", "{{ a }}", "a | nonsense", "range(a) and env.X"]
     entries = [
@@ -183,7 +183,7 @@ def test_co_32_an_unknown_name_of_a_condition_is_told(folder: Path) -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_is_no_template_is_told(folder: Path, entry: dict[str, Any], said: str) -> None:
+def test_what_is_no_template_is_reported(folder: Path, entry: dict[str, Any], said: str) -> None:
     """So is an invalid Python expression."""
     assert said_of(folder, A, entry) == [f"columns[1].{said}"]
 

@@ -141,7 +141,7 @@ def test_numbers_beyond_floats_have_no_figures() -> None:
     assert profile_of([10**400]).numbers == {}
 
 
-def test_frequent_values_are_told_while_there_are_few_different_and_short_ones() -> None:
+def test_frequent_values_are_reported_while_there_are_few_different_and_short_ones() -> None:
     few = [*range(FEW), 7]
     assert profile_of(few).common[0] == (7, 2)
     assert profile_of([*few, FEW]).common == ()

@@ -127,7 +127,7 @@ def test_co_25_a_function_makes_several_columns_at_once(tmp_path: Path) -> None:
 
 
 @slow
-def test_a_function_that_raises_is_told_with_what_it_raised(tmp_path: Path) -> None:
+def test_a_function_that_raises_is_reported_with_what_it_raised(tmp_path: Path) -> None:
     with pytest.raises(CellError, match=r"gen\.py:fails: ValueError: not 3"):
         cell(tmp_path, "fails", {"a": 3})
 
@@ -213,7 +213,7 @@ def test_an_ordered_function_that_keeps_state_is_refused_where_its_state_is_not(
 
 @slow
 @pytest.mark.parametrize("function", ["count", "loads"])
-def test_an_ordered_function_that_only_loads_something_goes_on(
+def test_an_ordered_function_that_only_loads_something_continues(
     tmp_path: Path, function: str
 ) -> None:
     order = group_order(2, group=3, start=6)

@@ -72,7 +72,7 @@ EXPECTED: list[list[Any]] = [
 
 
 @pytest.mark.slow
-def test_the_stream_does_not_hang_on_the_hashes_of_a_process() -> None:
+def test_the_stream_does_not_depend_on_the_hashes_of_a_process() -> None:
     code = "from trioeval.columns.makers.samplers import stream; print(stream(7, 'x', 3).random())"
     done = subprocess.run(
         [sys.executable, "-c", code],
@@ -92,7 +92,7 @@ def test_rows_that_are_dropped_change_nothing_for_the_others(sampler: Sampler) -
 
 
 @pytest.mark.parametrize("sampler", KINDS[3:])
-def test_values_hang_on_seed_column_and_group_alone(sampler: Sampler) -> None:
+def test_values_depend_on_seed_column_and_group_alone(sampler: Sampler) -> None:
     order = group_order(5, group=3, start=15)
     first = column_of(made_by(maker(sampler), order), "x")
     made_by(maker(sampler), group_order(5, group=2, start=10))
@@ -225,7 +225,7 @@ def test_uuids_may_be_short_with_a_prefix_and_in_capitals() -> None:
     assert values(UuidSampler(prefix="p-", uppercase=True), 1) == [f"p-{whole.upper()}"]
 
 
-def test_a_subcategory_hangs_on_the_text_of_its_category() -> None:
+def test_a_subcategory_depends_on_the_text_of_its_category() -> None:
     sampler = SubcategorySampler(category="c", values={"a": ("x",), "1": ("y",), "true": ("z",)})
     rows: list[dict[str, Any]] = [{"c": "a"}, {"c": 1}, {"c": True}]
     assert column_of(made_by(maker(sampler), group_order(rows)), "x") == ["x", "y", "z"]

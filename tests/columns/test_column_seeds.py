@@ -46,7 +46,7 @@ def refused(file: Path, columns: Mapping[str, str] = BOTH) -> str:
 # --- which row
 
 
-def test_co_24_a_group_begins_at_its_first_row_whatever_was_made_before() -> None:
+def test_co_24_a_group_starts_at_its_first_row_whatever_was_made_before() -> None:
     seeds = maker(numbers(9))
     found = {
         group: column_of(made_by(seeds, group_order(2, group=group, start=2 * group)), "n")
@@ -55,7 +55,7 @@ def test_co_24_a_group_begins_at_its_first_row_whatever_was_made_before() -> Non
     assert found == {0: [0, 1], 1: [2, 3], 2: [4, 5]}
 
 
-def test_co_74_an_ordered_source_goes_on_where_it_was_and_begins_again() -> None:
+def test_co_74_an_ordered_source_continues_where_it_was_and_starts_again() -> None:
     """With 3 values and 5 rows, extended to 7, the new rows are 5 and 6, not 0 and 1."""
     seeds = maker(numbers(3))
     assert column_of(made_by(seeds, group_order(5)), "n") == [0, 1, 2, 0, 1]
@@ -80,7 +80,7 @@ def test_all_orders_are_as_likely() -> None:
 
 
 @given(st.integers(1, 20), st.lists(st.integers(0, 100), min_size=1, unique=True))
-def test_what_a_row_gets_when_shuffled_hangs_on_its_number_alone(
+def test_what_a_row_gets_when_shuffled_depends_on_its_number_alone(
     count: int, rows: list[int]
 ) -> None:
     """The order of calls does not matter: the same maker, another one, one row at a time."""
@@ -323,7 +323,7 @@ def test_a_file_that_has_changed_is_not_read_on(tmp_path: Path) -> None:
         ("s.parquet", "PAR1", None),
     ],
 )
-def test_all_that_is_wrong_with_a_file_is_told_with_its_lines(
+def test_all_that_is_wrong_with_a_file_is_reported_with_its_lines(
     tmp_path: Path, name: str, text: str | bytes, message: str | None
 ) -> None:
     told = refused(written(tmp_path, name, text)).replace("$.tasks[0].columns[0].file", "…")
@@ -333,7 +333,7 @@ def test_all_that_is_wrong_with_a_file_is_told_with_its_lines(
         assert told == message
 
 
-def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_file_that_is_not_there_is_reported(tmp_path: Path) -> None:
     for name in ("s.csv", "s.jsonl"):
         assert "cannot be read: No such file or directory" in refused(tmp_path / name)
     assert "cannot be read as Parquet: " in refused(tmp_path / "s.parquet")
@@ -345,7 +345,7 @@ def test_many_mistakes_are_counted(tmp_path: Path) -> None:
     assert told.endswith("… and 950 more mistakes")
 
 
-def test_what_is_wrong_with_parquet_is_told(tmp_path: Path) -> None:
+def test_what_is_wrong_with_parquet_is_reported(tmp_path: Path) -> None:
     file = parquet(tmp_path, "SELECT 'x' AS name, 1 AS agee")
     assert refused(file).endswith('column "age" does not exist\n  did you mean "agee"?')
     file = parquet(
@@ -375,7 +375,7 @@ def test_what_is_wrong_with_parquet_is_told(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_rows_of_a_task_that_lack_a_column_are_told(
+def test_rows_of_a_task_that_lack_a_column_are_reported(
     rows: Sequence[Mapping[str, Any]], message: str
 ) -> None:
     with pytest.raises(DatasetError) as caught:

@@ -177,7 +177,7 @@ def test_a_task_may_come_before_its_source_in_the_file(folder: Path) -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_cannot_be_is_told_where_it_stands(folder: Path, task: Any, said: str) -> None:
+def test_what_cannot_be_is_reported_at_its_place(folder: Path, task: Any, said: str) -> None:
     """The hints are checked as well."""
     assert hinted(folder, DATA, task) == [f"$.tasks[1].{said}"]
 
@@ -213,7 +213,7 @@ def test_rows_of_other_tasks_have_other_names(folder: Path) -> None:
     ]
 
 
-def test_of_a_source_that_is_wrong_nothing_more_is_told(folder: Path) -> None:
+def test_of_a_source_that_is_wrong_nothing_more_is_reported(folder: Path) -> None:
     """Its columns are not known."""
     data = {**DATA, "columns": [{**A, "low": 10}]}
     assert hinted(folder, data, exam(vars={"x": "nothing"})) == [
@@ -221,7 +221,7 @@ def test_of_a_source_that_is_wrong_nothing_more_is_told(folder: Path) -> None:
     ]
 
 
-def test_tasks_that_wait_for_each_other_are_told(folder: Path) -> None:
+def test_tasks_that_wait_for_each_other_are_reported(folder: Path) -> None:
     """The mistake is at the task that uses the rows."""
     first = {"id": "one", "type": "columns", "columns": [{**ROWS, "fromTask": "two"}]}
     second = {**PROMPTS, "id": "two", "dependsOn": ["one"]}

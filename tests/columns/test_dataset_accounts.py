@@ -41,7 +41,7 @@ def records(journal: MemoryDatasetJournal) -> dict[tuple[str, int], MadeRecord]:
 # --- rounds -------------------------------------------------------------------
 
 
-def test_a_record_tells_what_all_rounds_have_cost() -> None:
+def test_a_record_reports_what_all_rounds_have_cost() -> None:
     """So the next execution counts them too."""
     a = Provider("a", "p", says=lambda row, attempt: transient() if attempt < 2 * row else row)
     journal = MemoryDatasetJournal()
@@ -54,7 +54,7 @@ def test_a_record_tells_what_all_rounds_have_cost() -> None:
 
 
 @pytest.mark.parametrize("second", [transient(), refusal()])
-def test_several_errors_are_a_mishap_if_each_of_them_is(second: CallError) -> None:
+def test_several_errors_are_transient_if_each_of_them_is(second: CallError) -> None:
     """Otherwise the job fails permanently, and is counted that way."""
     errors = [transient(), second]
     both = second.fault is Fault.TRANSIENT
@@ -72,7 +72,7 @@ def test_several_errors_are_a_mishap_if_each_of_them_is(second: CallError) -> No
     assert built(spec, P).result.early_shutdown is not both
 
 
-def test_co_64_mishaps_do_not_stand_between_failures() -> None:
+def test_co_64_transient_failures_do_not_separate_failures() -> None:
     """Two permanent failures in a row count as two in a row, whatever happens between them."""
     a = Provider("a", "p", says=lambda row, _: transient() if row % 2 else refusal())
     spec = dataset(SEED, a.col("seed"), rows=9, shutdown=ErrorWindow(calls=2, error_rate=1.0))
@@ -82,7 +82,7 @@ def test_co_64_mishaps_do_not_stand_between_failures() -> None:
     assert max(a.rows) == 2
 
 
-def test_who_watches_is_told_what_is_there_already() -> None:
+def test_an_observer_gets_the_existing_rows() -> None:
     """The event contains the written rows, and the missing ones of the same groups."""
     a = Provider("a", "p", says=lambda row, _: refusal() if row == 1 else row)
     spec = dataset(SEED, a.col("seed"), rows=5, size=2)

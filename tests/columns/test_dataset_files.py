@@ -227,7 +227,7 @@ def test_only_halves_are_mended(text: str) -> None:
         pytest.param("int", 10**5000, "int is not a whole number of 64 bits (type int)", id="huge"),
     ],
 )
-def test_a_value_that_does_not_fit_is_told_with_its_row(
+def test_a_value_that_does_not_fit_is_reported_with_its_row(
     tmp_path: Path, file_format: Format, kind: ColumnType, value: Any, told: str
 ) -> None:
     """No value is converted, and no file is left half written."""
@@ -241,7 +241,7 @@ def test_a_value_that_does_not_fit_is_told_with_its_row(
     assert [one.name for one in (tmp_path / "data").iterdir()] == ["dataset.json"]
 
 
-def test_all_mistakes_are_told_up_to_five(tmp_path: Path) -> None:
+def test_all_mistakes_are_reported_up_to_five(tmp_path: Path) -> None:
     """Five show the pattern; thousands would not be read."""
     with open_new(tmp_path / "data", {"a": "int"}, 9, "jsonl") as folder:
         with pytest.raises(DatasetError, match="row 4") as caught:
@@ -313,7 +313,9 @@ def test_columns_that_are_left_out_are_kept_aside(tmp_path: Path) -> None:
     ]
 
 
-def test_names_that_differ_in_case_alone_are_told_before_anything_is_made(tmp_path: Path) -> None:
+def test_names_that_differ_in_case_alone_are_reported_before_anything_is_made(
+    tmp_path: Path,
+) -> None:
     """Parquet would rename one of them."""
     columns: Mapping[str, ColumnType] = {"Name": "int", "name": "int"}
     with pytest.raises(DatasetError, match="columns 'Name' and 'name' differ only in case"):

@@ -43,7 +43,7 @@ def same(one: Column, other: Column) -> tuple[bool, bool]:
         (WRITTEN, attrs.evolve(WRITTEN, skip=Skip(on_error="skip"))),
     ],
 )
-def test_who_goes_on_may_try_harder(column: Column, other: Column) -> None:
+def test_who_continues_may_try_harder(column: Column, other: Column) -> None:
     assert same(column, other) == (True, True)
 
 
@@ -69,7 +69,9 @@ def test_other_words_make_other_values() -> None:
         ("{{ env.MY_API_KEY }}", False),
     ],
 )
-def test_values_hang_on_what_they_name_of_the_environment(template: str, *, differs: bool) -> None:
+def test_values_depend_on_what_they_name_of_the_environment(
+    template: str, *, differs: bool
+) -> None:
     """Credentials are not part of a digest, which may be published."""
     column = ExpressionColumn(name="a", template=template)
     marks = {
@@ -79,7 +81,7 @@ def test_values_hang_on_what_they_name_of_the_environment(template: str, *, diff
     assert (len(marks) == 2) is differs
 
 
-def test_values_hang_on_the_filters_that_they_name() -> None:
+def test_values_depend_on_the_filters_that_they_name() -> None:
     column = ExpressionColumn(name="a", template="{{ b | loud }}")
     marks = {surroundings_mark(column, {}, {"loud": digest, "low": "x"}) for digest in ("1", "2")}
     assert len(marks) == 2

@@ -79,7 +79,7 @@ def regrouped(*targets: int, size: int = 2) -> Header:
 # What is there already
 
 
-def test_co_76_a_folder_that_is_not_empty_is_refused_unless_it_may_be_gone_on_with(
+def test_co_76_a_folder_that_is_not_empty_is_refused_unless_it_may_be_continued(
     whole: Path, tmp_path: Path
 ) -> None:
     """Its content is not changed."""
@@ -95,7 +95,7 @@ def test_co_76_a_folder_that_is_not_empty_is_refused_unless_it_may_be_gone_on_wi
     open_it(tmp_path / "empty", existing="never").close()
 
 
-def test_a_dataset_that_was_begun_and_killed_at_once_is_as_good_as_none(tmp_path: Path) -> None:
+def test_a_dataset_that_was_started_and_killed_at_once_is_as_good_as_none(tmp_path: Path) -> None:
     """`never` allows a new start there, until a group was written."""
     folder = tmp_path / "made"
     open_it(folder, existing="never").close()
@@ -154,7 +154,7 @@ _OTHERS: Sequence[tuple[Header, str]] = [
 
 
 @pytest.mark.parametrize(("header", "told"), _OTHERS)
-def test_co_75_another_dataset_is_told_with_every_difference(
+def test_co_75_another_dataset_is_reported_with_every_difference(
     whole: Path, header: Header, told: str
 ) -> None:
     """Cases: group size, configuration, number of rows; nothing is changed."""
@@ -203,7 +203,7 @@ _CORRUPT: Sequence[tuple[Mapping[str, Any] | str, str]] = [
 
 
 @pytest.mark.parametrize(("damage", "told"), _CORRUPT)
-def test_co_75_a_header_that_cannot_be_read_is_told(
+def test_co_75_a_header_that_cannot_be_read_is_reported(
     whole: Path, damage: Mapping[str, Any] | str, told: str
 ) -> None:
     """The message describes the damage; the file stays, and can be moved away."""
@@ -347,7 +347,7 @@ def test_a_note_is_read_as_it_was_written() -> None:
 
 
 @pytest.mark.slow
-def test_a_kill_at_every_step_leaves_what_can_be_gone_on_with(whole: Path, tmp_path: Path) -> None:
+def test_a_kill_at_every_step_leaves_what_can_be_continued(whole: Path, tmp_path: Path) -> None:
     """Afterwards all files equal those of an uninterrupted run, and no partial file is left."""
     counting = FaultyDisk()
     build(tmp_path / "counted", counting)
@@ -365,7 +365,7 @@ def test_a_kill_at_every_step_leaves_what_can_be_gone_on_with(whole: Path, tmp_p
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES, errno.EIO])
-def test_a_disk_that_refuses_is_told_and_nothing_is_half_there(
+def test_a_disk_that_refuses_is_reported_and_nothing_is_half_there(
     whole: Path, tmp_path: Path, number: int
 ) -> None:
     """This holds at every step; when the disk works again the dataset is continued."""
@@ -413,7 +413,7 @@ def test_a_full_disk_leaves_no_part_of_a_file(tmp_path: Path) -> None:
         assert sorted(one.name for one in (tmp_path / name).iterdir()) == ["dataset.json"]
 
 
-def test_a_path_that_leads_to_a_file_is_told(tmp_path: Path) -> None:
+def test_a_path_that_leads_to_a_file_is_reported(tmp_path: Path) -> None:
     """It may be the path itself, or a parent."""
     (tmp_path / "file").write_text("mine")
     with pytest.raises(DatasetError) as caught:
@@ -437,7 +437,7 @@ def test_a_dataset_without_columns_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_two_at_once_are_told_apart(tmp_path: Path) -> None:
+def test_two_concurrent_writers_are_refused(tmp_path: Path) -> None:
     """They may be in one process or in two; a killed process holds no lock."""
     path = tmp_path / "data"
     with open_it(path), pytest.raises(DatasetError) as caught:
@@ -537,7 +537,7 @@ class RememberingDisk(Disk):
             del self.unsafe[path]
 
 
-def test_every_name_is_safe_before_anything_is_told(whole: Path, tmp_path: Path) -> None:
+def test_every_name_is_safe_before_anything_is_reported(whole: Path, tmp_path: Path) -> None:
     """This includes new folders, their parents, and the file that is appended to."""
     disk = RememberingDisk()
     with open_it(tmp_path / "new" / "data", disk=disk) as folder:

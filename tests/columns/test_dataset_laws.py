@@ -347,7 +347,7 @@ def test_what_recovers_loses_nothing(drawn: Drawn, _seed: Any) -> None:
     _seed=st.random_module(),
 )
 @settings(max_examples=EXAMPLES // 3)
-def test_a_run_that_is_cut_and_gone_on_with_ends_as_if_it_was_not(
+def test_a_run_that_is_cut_and_resumed_ends_as_if_it_was_not(
     drawn: Drawn, how: str, at: int, _seed: Any
 ) -> None:
     """RESUME and ONCE hold over both executions; every row has an outcome after the interruption too."""
@@ -397,7 +397,7 @@ def test_a_run_that_is_cut_and_gone_on_with_ends_as_if_it_was_not(
 
 @given(drawn=drawn_datasets(), data=st.data(), _seed=st.random_module())
 @settings(max_examples=EXAMPLES // 3)
-def test_a_run_that_was_killed_and_gone_on_with_ends_as_if_it_was_not(
+def test_a_run_that_was_killed_and_resumed_ends_as_if_it_was_not(
     drawn: Drawn, data: st.DataObject, _seed: Any
 ) -> None:
     """RESUME holds after any record: equal rows, and no recorded cell is made again."""

@@ -98,7 +98,7 @@ def test_co_50_processors_do_not_keep_out_later_groups() -> None:
     assert found.result.written == 600
 
 
-def test_co_63_code_that_fails_for_good_ends_it() -> None:
+def test_co_63_code_that_fails_permanently_ends_it() -> None:
     """Rows without it are not made; complete ones are written."""
     asked: list[int] = []
 

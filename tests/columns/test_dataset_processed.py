@@ -70,7 +70,7 @@ def told(result: DatasetResult) -> Any:
     return result.outcome, result.error, result.written, result.dropped, columns
 
 
-def test_a_dataset_is_processed_once_however_often_it_is_gone_on_with(tmp_path: Path) -> None:
+def test_a_dataset_is_processed_once_however_often_it_is_resumed(tmp_path: Path) -> None:
     """Only its folder records it."""
     first = build_in(tmp_path, spoken())
     assert (first.outcome, first.written, first.dropped) == ("complete", 4, {"processor": 1})
@@ -191,9 +191,7 @@ def test_a_dataset_without_a_row_has_an_end_as_well(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("gone", [{0, 1}, {2, 3}, {0, 1, 2, 3, 4}])
 @pytest.mark.parametrize("stages", [Stages(), SHOUTING])
-def test_a_group_without_a_row_is_gone_on_with(
-    tmp_path: Path, gone: set[int], stages: Stages
-) -> None:
+def test_a_group_without_a_row_is_resumed(tmp_path: Path, gone: set[int], stages: Stages) -> None:
     """An empty group differs from a complete one: it is read again as written, and never made again."""
     asked = Counter[int]()
 

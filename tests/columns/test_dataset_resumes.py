@@ -212,7 +212,7 @@ def test_processors_after_generation_see_all_rows_once() -> None:
     assert again.numbers == [0, 1, 2, 4]
 
 
-def test_co_78_processors_after_generation_that_were_cut_off_run_again() -> None:
+def test_co_78_processors_after_generation_that_were_interrupted_run_again() -> None:
     """The dataset is as it was before them."""
     seen: list[int] = []
 
@@ -407,7 +407,7 @@ def test_profiles_tell_what_is_in_columns_and_what_they_cost() -> None:
     assert (columns["b"].failed, columns["f"].numbers["max"]) == (1, 3)
 
 
-def test_who_asks_is_warned_of_rows_that_are_missing() -> None:
+def test_the_caller_is_warned_of_rows_that_are_missing() -> None:
     """There is one warning with the numbers; intended drops are not included."""
     for says, expected in ((refusal(), ["1 of 2 rows is written; 1 missing"]), (1, [])):
         a = Provider("a", "p", says=lambda row, _, says=says: says if row else 0)  # type: ignore[misc]

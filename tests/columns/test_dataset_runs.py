@@ -279,7 +279,7 @@ def test_groups_are_opened_as_far_as_the_budget_goes() -> None:
     assert narrow.result.written == 12
 
 
-def test_a_group_that_stands_still_is_not_passed_for_ever() -> None:
+def test_a_group_that_makes_no_progress_is_not_passed_for_ever() -> None:
     """No group is opened more than four budgets ahead of the oldest."""
     a = Provider("a", "p", seconds=lambda row: 1000.0 if row == 0 else 1.0)
     spec = dataset(SEED, a.col("seed"), rows=100, size=2, max_open_cells=8)

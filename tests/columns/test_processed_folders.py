@@ -29,7 +29,7 @@ def process(path: Path, disk: Disk | None = None) -> None:
         folder.replace(PROCESSED, columns={"n": "int"})
 
 
-def test_co_78_a_processed_dataset_stands_beside_the_one_that_it_was_made_of(whole: Path) -> None:
+def test_co_78_a_processed_dataset_is_beside_the_one_that_it_was_made_of(whole: Path) -> None:
     """Readers of the dataset get it; the files that were written before are unchanged."""
     before = contents(whole)
     with open_it(whole) as folder:

@@ -118,7 +118,7 @@ def test_weights_follow_lengths() -> None:
     assert buffer.bytes == 0
 
 
-def test_a_deep_value_is_weighed_and_copied_all_the_same() -> None:
+def test_a_deep_value_is_weighed_and_copied_anyway() -> None:
     value: Any = []
     for _ in range(100_000):
         value = [value]

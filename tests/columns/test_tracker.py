@@ -50,7 +50,7 @@ def test_co_05_a_full_column_no_longer_waits_for_a_row_that_is_dropped() -> None
     assert tracker.left(0) == (0, 2)
 
 
-def test_co_06_a_job_that_is_begun_is_not_offered_again() -> None:
+def test_co_06_a_job_that_is_started_is_not_offered_again() -> None:
     tracker = Tracker(DIAMOND, Grouping(2, (2,)))
     first, second = tracker.admit(0).ready
     tracker.begin(first)
@@ -84,7 +84,7 @@ def test_co_07_what_is_no_job_that_is_ready_is_refused(job: MakeJob, message: st
         tracker.complete(job)
 
 
-def test_co_07_nothing_is_told_twice_or_in_a_wrong_order() -> None:
+def test_co_07_nothing_is_reported_twice_or_in_a_wrong_order() -> None:
     tracker = Tracker(LIST_OF_ALL, Grouping(3, (6,)))
     tracker.admit(0)
     job = MakeJob(0, 0, 0)
@@ -169,7 +169,7 @@ def test_a_group_that_an_ordered_producer_does_not_make_keeps_its_turn() -> None
             assert tracker.standing == 0
 
 
-def test_a_group_with_a_loss_goes_on_where_it_can_and_then_is_stuck() -> None:
+def test_a_group_with_a_loss_continues_where_it_can_and_then_is_stuck() -> None:
     tracker = Tracker(LIST_OF_ALL, Grouping(2, (2,)))
     tracker.admit(0)
     tracker.lose(MakeJob(0, 0, 0))

@@ -184,7 +184,7 @@ def test_one_output_alone_cannot_be_compared() -> None:
     assert rows[1].output == "bb 1"
 
 
-def test_rows_that_nobody_could_compare_keep_what_is_known() -> None:
+def test_rows_that_could_not_be_compared_keep_what_is_known() -> None:
     """They keep the reply, the cost and their other verdicts; the judge's costs are counted."""
     tests = [{"vars": {"x": "1"}, "assert": [{"type": "contains", "value": "b"}, BEST]}]
     rows = rows_of(document(tests=tests), chooser("none of them"))
@@ -217,7 +217,7 @@ def test_the_members_of_a_set_are_scored_and_not_the_set_besides() -> None:
     assert alone.reason == "output 0 is the best by the criterion: the longest"
 
 
-def test_so_many_assertions_ask_at_once_as_the_suite_says() -> None:
+def test_concurrent_assertions_follow_the_suite() -> None:
     """Six judges take a second each."""
     asks = [{"type": "llm-rubric", "value": f"{n}", "provider": "judge"} for n in range(6)]
 
@@ -237,7 +237,7 @@ def test_so_many_assertions_ask_at_once_as_the_suite_says() -> None:
     assert [run_virtual(seconds, width) for width in (None, 1, 6)] == [2, 6, 1]
 
 
-def test_a_comparison_that_does_not_count_fails_nobody() -> None:
+def test_a_comparison_that_does_not_count_fails_no_row() -> None:
     """With weight 0 it is stored, with its score."""
     tests = [{"vars": {"x": "1"}, "assert": [{**BEST, "weight": 0}]}]
     for judge in (chooser("0"), chooser("nobody")):
@@ -264,7 +264,7 @@ def test_a_group_waits_for_its_row_that_is_run_once_more() -> None:
     assert [row.status for row in rows] == [Status.FAIL, Status.PASS, Status.FAIL]
 
 
-def test_a_judge_that_failed_by_mishap_is_asked_once_more() -> None:
+def test_a_judge_that_failed_transiently_is_asked_once_more() -> None:
     """No other call is repeated."""
     asked: list[str] = []
 
@@ -286,7 +286,7 @@ def test_a_judge_that_failed_by_mishap_is_asked_once_more() -> None:
     assert [row.status for row in rows] == [Status.PASS, Status.FAIL, Status.FAIL]
 
 
-def test_a_run_that_is_cut_off_while_it_compares_keeps_every_reply() -> None:
+def test_a_run_that_is_interrupted_while_it_compares_keeps_every_reply() -> None:
     """Rows of the group are errors with the reason; rows before it are unchanged."""
     tests = [{"vars": {"x": "0"}}, {"vars": {"x": "1"}, "assert": [BEST]}]
     rows: list[Row] = []
@@ -370,7 +370,7 @@ def test_rows_are_the_same_in_whatever_order_replies_come(
     assert run(float) == run(lambda _: 0.0)
 
 
-def test_what_cannot_be_compared_is_told_before_anything_is_asked() -> None:
+def test_what_cannot_be_compared_is_reported_before_anything_is_asked() -> None:
     """Cases: one column, no scores, a comparison in a set, and a `not-`."""
     suite = parse_suite(
         document(

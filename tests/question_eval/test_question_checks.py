@@ -25,7 +25,7 @@ def refused(*tests: Any, **keys: Any) -> list[str]:
     return [str(problem).removesuffix(HINT) for problem in caught.value.problems]
 
 
-def test_a_question_that_is_missing_is_told_at_every_assertion() -> None:
+def test_a_question_that_is_missing_is_reported_at_every_assertion() -> None:
     """This includes sets and `not-`."""
     inner = {"type": "not-context-faithfulness", "provider": "echo"}
     test = {
@@ -47,7 +47,7 @@ def test_a_question_that_is_missing_is_told_at_every_assertion() -> None:
     assert told.startswith("$.scenarios: context-relevance judges")
 
 
-def test_an_assertion_for_all_tests_is_told_once() -> None:
+def test_an_assertion_for_all_tests_is_reported_once() -> None:
     """It is reported with the first test without a question."""
     (told,) = refused(
         {"vars": {"query": "q"}},
@@ -111,7 +111,7 @@ def judged_by(prompt: Any, **more: Any) -> dict[str, Any]:
         ),
     ],
 )
-def test_a_prompt_that_names_nothing_of_a_row_is_told(prompt: Any, told: str) -> None:
+def test_a_prompt_that_names_nothing_of_a_row_is_reported(prompt: Any, told: str) -> None:
     """Every row would be judged the same, whatever its output; each prompt is reported once."""
     path = "$.tests[0].assert[0].rubricPrompt"
     expected = [f"{path}: the judge's prompt does not contain what is judged{told}"]
@@ -133,13 +133,13 @@ def test_a_prompt_that_names_nothing_of_a_row_is_told(prompt: Any, told: str) ->
         "",
     ],
 )
-def test_a_prompt_that_names_something_is_not_told(prompt: Any) -> None:
+def test_a_prompt_that_names_something_is_not_reported(prompt: Any) -> None:
     """A variable is enough, and so is a register."""
     stores = {"vars": {"y": "1"}, "options": {"storeOutputAs": "last"}}
     assert warned_of(judged_by(prompt), stores) == []
 
 
-def test_a_name_that_is_nearly_right_is_told() -> None:
+def test_a_name_that_is_nearly_right_is_reported() -> None:
     """It would render as nothing, and the judge would not see the value."""
     told = '$.tests[0].assert[0].rubricPrompt: unknown variable outptu\n  did you mean "output"?'
     prompt = "{{ outptu }} by {{ rubric }}, for {{ tone }}"

@@ -208,7 +208,7 @@ def test_an_entry_says_how_its_questions_are_asked(folder: Path) -> None:
         ),
     ],
 )
-def test_qe_21_what_an_entry_cannot_say_is_told(
+def test_qe_21_what_an_entry_cannot_say_is_reported(
     folder: Path, entry: dict[str, Any], said: str
 ) -> None:
     """Each mistake is reported at its place."""
@@ -226,7 +226,7 @@ def test_qe_21_concurrency_belongs_to_questions(folder: Path) -> None:
     assert said_of(folder, {"questionsFile": None}) == ['$.tasks[0]: "questionsFile" is missing']
 
 
-def test_all_mistakes_of_an_entry_and_its_file_are_told_at_once(folder: Path) -> None:
+def test_all_mistakes_of_an_entry_and_its_file_are_reported_at_once(folder: Path) -> None:
     """Those of the top are reported once."""
     write(folder, [{**QUESTIONS[0], "answers": []}, {}])
     top = [{"id": "echo", "lable": "x"}]
@@ -242,7 +242,7 @@ def test_all_mistakes_of_an_entry_and_its_file_are_told_at_once(folder: Path) ->
     ]
 
 
-def test_all_mistakes_of_a_tool_are_told_at_once(folder: Path) -> None:
+def test_all_mistakes_of_a_tool_are_reported_at_once(folder: Path) -> None:
     """A mistake in one field does not hide those in others."""
     tools: list[dict[str, Any]] = [
         {"name": "a b", "target": "tools.js:add", "parameters": {"type": "array"}},

@@ -80,7 +80,7 @@ def turn(job: int, lane: str = "lane") -> Waiting:
     return Waiting(2.0, lane, Why.TURN, None, job)
 
 
-def test_who_stands_behind_waits_for_what_the_first_waits_for() -> None:
+def test_a_queued_question_waits_for_the_same_cause_as_the_first() -> None:
     """It names the limits without room; on another lane, or when the first has gone, that is its turn."""
     shrinks = Shortage("limit_decreasing", ("a:tpm",))
     for first, name, more in (
@@ -123,7 +123,7 @@ def test_the_rest_of_a_call_is_named_by_why_it_was_refused() -> None:
     assert names_of(refused, Finished(0.75, NotRun(0, Cut.CANCEL)), rest)[-1] == "waiting_lane"
 
 
-def test_who_is_started_late_says_what_for() -> None:
+def test_a_late_start_contains_its_reasons() -> None:
     """The limits are those of the questions before it on its lane; without a wait there are none."""
     behind = Waiting(0.5, "lane", Why.TURN, None, None)
     other = waits(Why.SHARED_LIMIT, attrs.evolve(SHORT, keys=("b:tpm",)))
@@ -152,7 +152,7 @@ def test_who_is_started_late_says_what_for() -> None:
     assert scheduled(waits(Why.SHARED_LIMIT, SHORT), behind, waited={}) == {}
 
 
-def test_what_belongs_to_no_question_is_not_told() -> None:
+def test_what_belongs_to_no_question_is_not_reported() -> None:
     """The next job of a lane is not started yet, and not every note is an event."""
     assert (
         names_of(
@@ -175,7 +175,7 @@ def test_rows_that_are_left_have_their_own_indices() -> None:
     ]
 
 
-def test_what_is_kept_with_a_row_is_what_was_told() -> None:
+def test_what_is_kept_with_a_row_is_what_was_reported() -> None:
     """This holds without an observer too."""
     told = told_of(Admitted(0.5, 1, "lane"), CallStarted(0.75, 1, "lane"))
     life = QuestionRun(None).task("quiz", range(2))
@@ -230,7 +230,7 @@ def test_waits_and_runs_come_behind_a_reservation(events: list[Event]) -> None:
                 assert before != "reserving"
 
 
-def test_an_observer_that_raises_is_told_nothing_more(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_observer_that_raises_is_not_called_again(caplog: pytest.LogCaptureFixture) -> None:
     """The log has one entry, with its traceback."""
     told: list[str] = []
 

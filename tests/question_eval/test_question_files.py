@@ -101,7 +101,7 @@ def test_qe_03_the_version_is_one(version: dict[str, Any], message: str) -> None
     assert mistakes_in({**version, "questions": [SKY]}) == [("version", message)]
 
 
-def test_qe_04_what_is_no_file_of_questions_is_told(tmp_path: Path) -> None:
+def test_qe_04_what_is_no_file_of_questions_is_reported(tmp_path: Path) -> None:
     """The cases are two documents, unknown keys on both levels, and blank, empty or missing values."""
     two = f"{yaml.safe_dump(document(SKY))}---\nx: 1\n"
     (told,) = problems_of(tmp_path, "q.yaml", two)
@@ -132,7 +132,7 @@ def test_qe_04_what_is_no_file_of_questions_is_told(tmp_path: Path) -> None:
     ]
 
 
-def test_answers_that_are_the_same_are_told() -> None:
+def test_answers_that_are_the_same_are_reported() -> None:
     """It would be unclear which answer is meant."""
     same = {**SKY, "answers": ["Straße", "Weg", "STRASSE "], "correctAnswers": ["Weg"]}
     del same["correct_answers"]
@@ -146,7 +146,7 @@ def test_answers_that_are_the_same_are_told() -> None:
 
 
 @pytest.mark.parametrize("name", ["", " \t"])
-def test_an_id_that_is_blank_is_told(name: str) -> None:
+def test_an_id_that_is_blank_is_reported(name: str) -> None:
     """It names nothing; a question without a name must have no id."""
     assert mistakes_in(document({**SKY, "id": name})) == [("questions[0].id", "must not be blank")]
     assert questions_in(document({**SKY, "id": None}))[0].id is None
@@ -173,7 +173,7 @@ def test_nothing_is_converted(data: Any, told: list[tuple[str, str]]) -> None:
     assert mistakes_in(data) == told
 
 
-def test_qe_40_no_questions_and_unreadable_files_are_told_at_load(tmp_path: Path) -> None:
+def test_qe_40_no_questions_and_unreadable_files_are_reported_at_load(tmp_path: Path) -> None:
     """They are reported before the first call, with the place."""
     assert problems_of(tmp_path, "q.json", '{"version": 1,\n "questions": []}') == [
         "q.json:2:15: $.questions: no questions are given"
@@ -225,7 +225,7 @@ QUESTIONS = st.builds(
         unique_by=lambda one: one.get("id", "").strip() or id(one),
     )
 )
-def test_every_right_file_is_taken_as_it_stands(questions: list[dict[str, Any]]) -> None:
+def test_every_right_file_is_taken_unchanged(questions: list[dict[str, Any]]) -> None:
     """Its order is kept; only surrounding blanks are removed."""
     found = questions_in(document(*questions))
     assert [
@@ -268,7 +268,7 @@ ANYTHING = st.recursive(
 
 
 @given(ANYTHING)
-def test_whatever_a_file_holds_is_taken_or_told(data: Any) -> None:
+def test_whatever_a_file_holds_is_taken_or_reported(data: Any) -> None:
     """Each mistake is reported once, with a message and a place."""
     parts: tuple[Mistake, ...] = ()
     found: tuple[Question, ...] = ()

@@ -42,7 +42,7 @@ def test_a_run_opens_the_limits_of_its_suite(tmp_path: Path) -> None:
     assert ran.rows[1].waits == {"shared_limit": 60}
 
 
-def test_who_is_started_late_says_how_long_and_which_limits_held_up_the_line(
+def test_a_late_start_contains_its_duration_and_limits(
     tmp_path: Path,
 ) -> None:
     """The third question is not started while the second waits for the limit; its whole wait is reported."""
@@ -86,7 +86,7 @@ def test_what_was_not_used_of_a_reservation_is_free_again(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("usage", "used"), [(Usage(), 0), (Usage(prompt=9, completion=1, total=10), 60)]
 )
-def test_what_a_provider_does_not_count_is_settled_as_it_is_told(
+def test_what_a_provider_does_not_count_is_settled_as_it_is_reported(
     tmp_path: Path, usage: Usage, used: int
 ) -> None:
     """A quarter of the characters counts: the limit agrees with the rows, not with the reservations."""
@@ -113,7 +113,7 @@ def test_what_a_provider_does_not_count_is_settled_as_it_is_told(
     assert not used or counted == used
 
 
-def test_a_budget_keeps_what_nobody_counted(tmp_path: Path) -> None:
+def test_a_budget_keeps_uncounted_tokens(tmp_path: Path) -> None:
     """A budget must hold, so an estimate releases nothing: two calls of 1,024 tokens and more fit."""
     document = quiz(tmp_path, 4, evaluateOptions={"budget": {"tokens": 3000}})
     ran = asked(document, Pupil(says=lambda *_: Reply(output=RIGHT)))

@@ -127,7 +127,7 @@ def test_qe_35_a_runtime_error_comes_before_a_budget_stop(tmp_path: Path, tools:
     assert error.retryable
 
 
-def test_qe_36_steps_are_bounded_and_none_is_cut_off(tmp_path: Path, tools: Any) -> None:
+def test_qe_36_steps_are_bounded_and_none_is_interrupted(tmp_path: Path, tools: Any) -> None:
     """Two complete steps are made, and the third is not started."""
     document = quiz(tmp_path, 1, entry={"tools": tools, "budget": {"maxSteps": 2}})
     pupil = Pupil(says=_steps({0: 5}))
@@ -165,7 +165,7 @@ def test_tokens_stop_between_steps_and_equality_is_allowed(tmp_path: Path, tools
     assert ran.outcomes == ["correct"]
 
 
-def test_qe_38_the_hard_limit_cuts_a_call_off(tmp_path: Path) -> None:
+def test_qe_38_the_hard_limit_interrupts_a_call(tmp_path: Path) -> None:
     """It ends after ten of thirty seconds."""
     document = quiz(tmp_path, 1, evaluateOptions={"timeoutMs": 10_000})
     ran = asked(document, Pupil(takes=lambda _: 30.0))
@@ -337,7 +337,7 @@ def test_the_deadline_cancels(tmp_path: Path) -> None:
     assert kinds == [None, "deadline", "deadline"]
 
 
-def test_the_budget_of_the_run_leaves_questions_for_another_time(tmp_path: Path) -> None:
+def test_the_budget_of_the_run_leaves_questions_for_later(tmp_path: Path) -> None:
     """They were not asked, and have no result."""
     document = quiz(tmp_path, 3, evaluateOptions={"budget": {"requests": 1}})
     ran = asked(document, Pupil())
@@ -385,7 +385,7 @@ def test_a_failure_after_the_stop_of_a_run_skips_nothing(tmp_path: Path) -> None
     assert outcomes(1.25) == ["runtime_error", "correct", "skipped", "skipped"]
 
 
-def test_a_tool_that_was_cut_off_was_called(tmp_path: Path) -> None:
+def test_a_tool_that_was_interrupted_was_called(tmp_path: Path) -> None:
     """Calls of a tool are counted when they start."""
     (tmp_path / "slow.py").write_text("import time\n\ndef slow(_arguments):\n    time.sleep(30)\n")
     tools = [{"name": "slow", "target": f"file://{tmp_path}/slow.py:slow"}]
@@ -414,7 +414,7 @@ def test_an_empty_reply_is_tried_again_and_paid_for(tmp_path: Path) -> None:
     assert names == ["queued", *once, *once, "parsing", "correct"]
 
 
-def test_a_question_that_is_salvaged_goes_on_where_it_failed(tmp_path: Path, tools: Any) -> None:
+def test_a_question_that_is_retried_continues_where_it_failed(tmp_path: Path, tools: Any) -> None:
     """Its completed steps are not repeated."""
 
     def says(_number: int, step: int) -> Any:
@@ -430,7 +430,7 @@ def test_a_question_that_is_salvaged_goes_on_where_it_failed(tmp_path: Path, too
     assert ran.questions[0].wall_time_s == 3
 
 
-def test_tokens_that_nobody_counted_are_estimated(tmp_path: Path) -> None:
+def test_tokens_that_are_not_counted_are_estimated(tmp_path: Path) -> None:
     """The estimate is a quarter of the characters of prompt and reply."""
     pupil = Pupil(says=lambda *_: Reply(output=RIGHT))
     ran = asked(quiz(tmp_path, 1), pupil)
@@ -438,7 +438,7 @@ def test_tokens_that_nobody_counted_are_estimated(tmp_path: Path) -> None:
     assert ran.questions[0].tokens_total == -(-length // 4)
 
 
-def test_models_are_not_told_which_answers_are_right(tmp_path: Path) -> None:
+def test_models_do_not_get_the_correct_answers(tmp_path: Path) -> None:
     """They are neither in the prompt nor among the variables."""
     pupil = Pupil()
     asked(quiz(tmp_path, 1), pupil)
@@ -465,7 +465,7 @@ def test_the_transform_of_a_provider_gives_what_is_parsed(tmp_path: Path) -> Non
     assert ran.rows[0].output == RIGHT
 
 
-def test_qe_50_the_life_of_a_question_that_waits_for_nothing(tmp_path: Path) -> None:
+def test_qe_50_the_events_of_a_question_that_waits_for_nothing(tmp_path: Path) -> None:
     """There are six events, in order, which are stored with the row."""
     ran = asked(quiz(tmp_path, 1), Pupil())
     life = ["queued", "scheduled", "reserving", "running", "parsing", "correct"]
@@ -485,7 +485,7 @@ def test_all_questions_are_queued_first(tmp_path: Path) -> None:
     assert [event.index for event in ran.events[2:7]] == [0, 1, 2, 3, 4]
 
 
-def test_qe_51_a_limit_without_room_is_told_once(tmp_path: Path) -> None:
+def test_qe_51_a_limit_without_room_is_reported_once(tmp_path: Path) -> None:
     """The event contains the delay and the limit; then the question is reserved."""
     limit = Limit(key="pupils:rpm", kind="rolling", capacity=1, window=60)
     limits = _Limits([limit], [LimitKey("pupils:rpm", "requests")])
@@ -500,7 +500,7 @@ def test_qe_51_a_limit_without_room_is_told_once(tmp_path: Path) -> None:
     assert ran.ended_at == 61
 
 
-def test_a_lane_that_is_full_is_told_as_such(tmp_path: Path) -> None:
+def test_a_lane_that_is_full_is_reported_as_such(tmp_path: Path) -> None:
     """With more workers than slots the second question waits for its lane, not for a limit."""
     document = quiz(
         tmp_path,
@@ -517,7 +517,7 @@ def test_a_lane_that_is_full_is_told_as_such(tmp_path: Path) -> None:
     assert ran.outcomes == ["correct"]
 
 
-def test_a_question_that_was_refused_as_one_too_many_waits_for_a_rate(tmp_path: Path) -> None:
+def test_a_question_that_was_refused_as_rate_limited_waits_for_a_rate(tmp_path: Path) -> None:
     """The event is named after the cause, a rate limit. The next question reports its wait."""
     pupil = Pupil(
         says=lambda number, step: (
@@ -539,7 +539,7 @@ def test_a_question_that_was_refused_as_one_too_many_waits_for_a_rate(tmp_path: 
     assert ran.questions[2].wait_s == 4.5
 
 
-def test_qe_52_tools_are_told_with_their_duration_and_error(tmp_path: Path, tools: Any) -> None:
+def test_qe_52_tools_are_reported_with_their_duration_and_error(tmp_path: Path, tools: Any) -> None:
     """Each start has its finish; a failure contains the reason, and the model continues."""
 
     def says(_number: int, step: int) -> Any:
@@ -633,7 +633,7 @@ def test_steps_that_were_paid_for_are_not_asked_again(tmp_path: Path, tools: Any
         assert one.attempts == other.attempts
 
 
-def test_rows_are_written_down_before_their_end_is_told(tmp_path: Path) -> None:
+def test_rows_are_written_down_before_their_end_is_reported(tmp_path: Path) -> None:
     """The journal contains the row before the event of its outcome is reported."""
     notes, seen = Notes(), []
 
@@ -645,7 +645,7 @@ def test_rows_are_written_down_before_their_end_is_told(tmp_path: Path) -> None:
     assert seen == [[0], [0, 1], [0, 1, 2]]
 
 
-def test_an_outcome_is_told_when_its_row_is_safe_and_not_in_its_turn(tmp_path: Path) -> None:
+def test_an_outcome_is_reported_when_its_row_is_safe_and_not_in_its_turn(tmp_path: Path) -> None:
     """Replies and rows take a moment to store; a long first question delays no other."""
     notes, seen = Notes(lasts=0.25), []
 
@@ -664,7 +664,7 @@ def test_an_outcome_is_told_when_its_row_is_safe_and_not_in_its_turn(tmp_path: P
     assert [row.index for row in ran.rows] == [0, 1, 2]
 
 
-def test_outcomes_of_a_cancelled_run_are_told_once_before_its_task_ends(tmp_path: Path) -> None:
+def test_outcomes_of_a_cancelled_run_are_reported_once_before_its_task_ends(tmp_path: Path) -> None:
     """This holds although single rows are no longer awaited."""
     notes = Notes(lasts=0.25)
 

@@ -34,7 +34,7 @@ def widths(document: Any, cap: int | None = None) -> dict[str, int]:
         (8, {}, {"maxConcurrency": 3}, 5, 3),
     ],
 )
-def test_a_lane_has_room_for_all_workers_where_nobody_says_its_width(
+def test_a_lane_has_room_for_all_workers_where_its_width_is_not_configured(
     tmp_path: Path, *, workers: int | None, options: Any, lane: Any, cap: int | None, width: int
 ) -> None:
     """A configured width holds, and so does a cap."""

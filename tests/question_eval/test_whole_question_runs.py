@@ -21,7 +21,7 @@ def two(folder: Path, size: int = 3) -> Any:
     return document
 
 
-def test_a_run_begins_and_ends_with_events_of_its_own(tmp_path: Path) -> None:
+def test_a_run_starts_and_ends_with_events_of_its_own(tmp_path: Path) -> None:
     """All events share one sequence of numbers, and the last one contains the totals of both tasks."""
     pupil = Pupil(says=lambda number, step: WRONG if (number, step) == (2, 1) else RIGHT)
     ran = asked(two(tmp_path), pupil)

@@ -81,7 +81,7 @@ def test_a_judge_gets_the_prompt_the_variables_and_the_place_of_the_row() -> Non
     assert (request.test_idx, request.prompt_idx, request.repeat_index) == (0, 0, 0)
 
 
-def test_a_judge_on_the_narrow_lane_of_its_own_provider_waits_for_nobody() -> None:
+def test_a_judge_on_the_narrow_lane_of_its_own_provider_never_waits_for_itself() -> None:
     """A call from within a slot of the lane would wait for that slot forever."""
     tests = [
         {"vars": {"word": word}, "assert": [{**ASKS, "provider": "mine"}] * 2} for word in "abc"
@@ -110,7 +110,7 @@ def test_a_judge_on_the_narrow_lane_of_its_own_provider_waits_for_nobody() -> No
     seconds=st.lists(st.floats(0, 5), min_size=1, max_size=5),
     random=st.random_module(),
 )
-def test_lanes_hold_for_judges_whoever_shares_them(
+def test_lanes_hold_for_judges_shared_by_several_rows(
     *, width: int, assertions: int, tests: int, same: bool, seconds: list[float], random: Any
 ) -> None:
     """Calls in flight never exceed the width of a lane; every row gets its verdict."""
@@ -178,7 +178,7 @@ def test_a_reply_without_an_answer_is_an_error_and_is_paid_for(reply: Reply, tol
     assert row.details == {"grader": "judge", "graderReply": reply.output}
 
 
-def test_a_reply_that_was_cut_off_says_so() -> None:
+def test_a_reply_that_was_interrupted_says_so() -> None:
     """The finish reason shows it; the remaining text would be misleading."""
     half = Reply(output='{"pass": tr', finish_reason="length")
     rubric = {"type": "llm-rubric", "value": "kind", "provider": "judge"}
@@ -187,7 +187,7 @@ def test_a_reply_that_was_cut_off_says_so() -> None:
     assert "; it was cut off (finish reason length): raise max_tokens; it begins" in str(row.error)
 
 
-def test_what_judges_use_is_told_by_assertion_and_by_row() -> None:
+def test_what_judges_use_is_reported_by_assertion_and_by_row() -> None:
     """The cost of the row stays that of its provider."""
     row = row_of(ASKS, {"type": "contains", "value": "e"}, ASKS)
     told = row_json(row, "e")
@@ -262,7 +262,7 @@ def test_a_vector_that_failed_is_not_asked_for_by_others() -> None:
     assert row.spent.calls == 1
 
 
-def test_a_vector_that_failed_by_mishap_is_asked_for_in_the_next_round() -> None:
+def test_a_vector_that_failed_transiently_is_asked_for_in_the_next_round() -> None:
     """Existing results are kept."""
     answers = [Reply(output=[1]), *(busy() for _ in range(4)), Reply(output=[1])]
     other = {**LIKE, "value": "other"}
@@ -271,7 +271,7 @@ def test_a_vector_that_failed_by_mishap_is_asked_for_in_the_next_round() -> None
     assert (row.status, row.spent.calls) == (Status.PASS, 6)
 
 
-def test_whoever_waits_for_a_vector_asks_when_its_asker_is_cut_off() -> None:
+def test_a_waiting_row_requests_a_vector_when_the_first_caller_is_interrupted() -> None:
     """Here another text of the same assertion fails."""
 
     async def judge(request: Request) -> Reply:
@@ -327,7 +327,7 @@ def test_flags_come_in_several_forms(*, reply: Reply, passes: bool | None) -> No
     assert row.status is {True: Status.PASS, False: Status.FAIL, None: Status.ERROR}[passes]
 
 
-def test_a_row_whose_judge_failed_by_mishap_is_judged_once_more_and_not_asked_again() -> None:
+def test_a_row_whose_judge_failed_transiently_is_judged_once_more_and_not_asked_again() -> None:
     """Neither its reply nor existing verdicts are paid for twice."""
     asked: Counter[str] = Counter()
     failures = iter([busy() for _ in range(4)])
@@ -350,7 +350,7 @@ def test_a_row_whose_judge_failed_by_mishap_is_judged_once_more_and_not_asked_ag
     assert [part.spent.calls for part in row.verdict.parts] == [1, 5]
 
 
-def test_a_judge_that_refuses_for_good_is_no_mishap() -> None:
+def test_a_judge_that_refuses_permanently_is_not_transient() -> None:
     """Another round would not help."""
     answers = queue(ProviderError("bad_request", "too long"))
     row = row_of(ASKS, judge=answers, evaluateOptions={"salvageRounds": 3})
@@ -377,7 +377,7 @@ def test_a_judge_that_a_shared_limit_refuses_is_an_error_of_the_row() -> None:
     assert "the grader judge failed: exceeds_capacity: " in row.error
 
 
-def test_judges_stand_in_recordings_and_answer_from_them(tmp_path: Path) -> None:
+def test_judges_are_in_recordings_and_answer_from_them(tmp_path: Path) -> None:
     """A replay makes no calls."""
     suite = suite_of(ASKS, {**LIKE, "value": "other"})
     file = tmp_path / "r.jsonl"

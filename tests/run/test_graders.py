@@ -65,7 +65,7 @@ def test_assertions_of_the_default_test_ask_the_judges_of_each_test() -> None:
     assert judges(suite) == ["a", "b", "c"]
 
 
-def test_nobody_is_needed_who_is_not_asked() -> None:
+def test_unused_judges_are_not_needed() -> None:
     """A judge that cannot be resolved is only a mistake if an assertion needs it."""
     equals = {"type": "equals", "value": "hello"}
     suite = suite_of(equals, defaultTest={"options": {"provider": "openai:gpt-4.1"}})
@@ -90,7 +90,7 @@ def test_each_role_has_a_judge_of_its_own() -> None:
         ("MISTRAL_API_KEY", ["mistral:mistral-large-2512", "mistral:embedding:mistral-embed"]),
     ],
 )
-def test_a_family_with_a_key_judges_where_nobody_is_named(key: str, ids: list[str]) -> None:
+def test_a_family_with_a_key_judges_where_no_judge_is_named(key: str, ids: list[str]) -> None:
     """Each role has a fixed model."""
     suite = suite_of(ASKS, {"type": "is-like", "value": "x"})
     assert judges(suite, **{key: "sk-0123456789"}) == ids
@@ -166,7 +166,7 @@ def test_without_any_judge_the_suite_is_wrong() -> None:
         ),
     ],
 )
-def test_a_judge_that_cannot_judge_is_told_where_it_is_named(
+def test_a_judge_that_cannot_judge_is_reported_where_it_is_named(
     assertion: Any, options: Any, told: str
 ) -> None:
     """They are reported before the first call."""
@@ -303,7 +303,7 @@ def test_a_budget_holds_for_judges_too() -> None:
         ("file://nothing.yaml", "file not found"),
     ],
 )
-def test_what_names_no_judge_is_told_at_load(said: Any, told: str, tmp_path: Path) -> None:
+def test_what_names_no_judge_is_reported_at_load(said: Any, told: str, tmp_path: Path) -> None:
     """This does not depend on whether a judge is needed."""
     with pytest.raises(SuiteError) as caught:
         suite_of(defaultTest={"options": {"provider": said}}, directory=tmp_path)
@@ -312,7 +312,7 @@ def test_what_names_no_judge_is_told_at_load(said: Any, told: str, tmp_path: Pat
     assert told in problem.message
 
 
-def test_judges_and_their_prompts_may_stand_in_files(tmp_path: Path) -> None:
+def test_judges_and_their_prompts_may_be_in_files(tmp_path: Path) -> None:
     """A prompt is used unchanged; mistakes in its templates are reported with the file's name."""
     (tmp_path / "judge.yaml").write_text("id: a\nlabel: the judge\n")
     (tmp_path / "good.json").write_text('[{"role": "user", "content": "{{output}}"}]')
@@ -329,7 +329,7 @@ def test_judges_and_their_prompts_may_stand_in_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("key", ["", "sk-0123456789"])
-def test_tests_that_nobody_has_read_yet_may_need_a_judge(
+def test_tests_that_are_not_read_yet_may_need_a_judge(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str
 ) -> None:
     """Possible judges are prepared if there are any; a line that names its own judge is checked."""

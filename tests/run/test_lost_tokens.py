@@ -31,7 +31,7 @@ def test_tokens_of_a_question_are_what_its_calls_count_as(
     assert question.tokens_total == sum(seen) > 0
 
 
-def test_tokens_of_a_question_that_ran_out_of_time_are_told(tmp_path: Path) -> None:
+def test_tokens_of_a_question_that_ran_out_of_time_are_reported(tmp_path: Path) -> None:
     """Its interrupted call may have been paid for."""
     seen: list[int] = []
 

@@ -108,7 +108,7 @@ def test_a_reply_that_cannot_be_read_is_not_paid_for_twice_either() -> None:
 
 
 @pytest.mark.parametrize(("assertion", "paid"), [(PANEL, 3), (CRITERIA, 3), (CHOICES, 3)])
-def test_a_row_that_a_judge_failed_tells_all_that_was_answered(
+def test_a_row_that_a_judge_failed_reports_all_that_was_answered(
     assertion: Mapping[str, Any], paid: int
 ) -> None:
     """The failed judge and its error are reported as well; without weight, in the verdict."""
@@ -126,7 +126,7 @@ def test_a_row_that_a_judge_failed_tells_all_that_was_answered(
     assert sorted(told["graderReplies"]) == sorted(judge.paid[:paid])
 
 
-def test_replies_before_one_that_cannot_be_used_are_told() -> None:
+def test_replies_before_one_that_cannot_be_used_are_reported() -> None:
     """They are reported in addition to those of the question that failed."""
     replies = [GOOD, GOOD, "prose", "more prose"]
 
@@ -141,7 +141,7 @@ def test_replies_before_one_that_cannot_be_used_are_told() -> None:
 
 @pytest.mark.parametrize("limit", ["maxEvalTimeMs", "timeoutMs"])
 @pytest.mark.parametrize("assertion", [PANEL, CHOICES])
-def test_a_row_that_is_cut_off_tells_what_was_answered(
+def test_a_row_that_is_interrupted_reports_what_was_answered(
     assertion: Mapping[str, Any], limit: str
 ) -> None:
     """This holds for any cause of the interruption."""
@@ -155,7 +155,7 @@ def test_a_row_that_is_cut_off_tells_what_was_answered(
     assert [row.details for row in rows] == [{"graderReplies": judge.paid[:2]}] * len(rows)
 
 
-def test_a_tie_tells_what_was_chosen() -> None:
+def test_a_tie_reports_what_was_chosen() -> None:
     """It explains the error."""
     replies = ['{"index": 0}', '{"index": 0}']
 
@@ -171,7 +171,7 @@ def test_a_tie_tells_what_was_chosen() -> None:
         assert row.details["graderReplies"] == ['{"index": 0}'] * 2
 
 
-def test_judgements_of_a_panel_stand_in_the_order_in_which_they_were_asked() -> None:
+def test_judgements_of_a_panel_are_in_the_order_in_which_they_were_asked() -> None:
     """The order is the same every time, whatever the number of concurrent calls."""
     for width in (1, 9):
         for _ in range(4):

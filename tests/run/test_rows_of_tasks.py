@@ -74,7 +74,7 @@ async def test_only_so_many_rows_are_taken_as_are_wanted() -> None:
     "text", ["{{ 1 + 1 }}", "file:///etc/passwd", "{% raw %}", "{{ env.HOME }}", "a\n"]
 )
 @pytest.mark.attack("texts of models")
-async def test_what_stands_in_a_row_is_data(text: str) -> None:
+async def test_what_is_in_a_row_is_data(text: str) -> None:
     """It is not rendered as a template, and does not name a file."""
 
     async def model(_request: Request) -> Reply:  # noqa: ASYNC124 - as providers are
@@ -103,7 +103,7 @@ async def test_a_task_whose_rows_are_missing_has_none() -> None:
 
 
 @pytest.mark.trio
-async def test_the_tests_are_told_of_as_soon_as_they_are_known() -> None:
+async def test_the_tests_are_reported_of_as_soon_as_they_are_known() -> None:
     told: list[tuple[str | None, int | None]] = []
     prepared = prepare(suite_of(first("a", "b"), second()))
     assert [part.rows for part in prepared.parts] == [2, None]
@@ -142,7 +142,7 @@ def test_rows_become_questions_with_numbers_as_text() -> None:
     assert suite.tests[0].is_data
 
 
-def test_everything_that_is_wrong_with_a_row_as_a_question_is_told_at_once() -> None:
+def test_everything_that_is_wrong_with_a_row_as_a_question_is_reported_at_once() -> None:
     """It keeps its position, and the other rows are still questions."""
     suite = questions(
         [
@@ -294,7 +294,7 @@ def of_counted(task: Task) -> Task:
 
 
 @pytest.mark.trio
-async def test_a_run_that_goes_on_asks_for_none_of_the_rows_again(tmp_path: Path) -> None:
+async def test_a_run_that_continues_asks_for_none_of_the_rows_again(tmp_path: Path) -> None:
     counted = Counted()
     suite = suite_of(of_counted(first("a", "b")), of_counted(second()))
     assert await resumed_twice(tmp_path / "r.db", suite, suite, counted) == []
@@ -333,7 +333,7 @@ def test_rows_that_an_earlier_execution_left_look_like_those_of_this_one() -> No
 @pytest.mark.trio
 @pytest.mark.parametrize("nested", [False, True])
 @pytest.mark.attack("texts of models")
-async def test_what_stands_in_a_row_does_not_become_code(tmp_path: Path, *, nested: bool) -> None:
+async def test_what_is_in_a_row_does_not_become_code(tmp_path: Path, *, nested: bool) -> None:
     """The loader does not check these texts: code is used unchanged, and reads variables."""
     made = tmp_path / "made"
     evil = f"' or open({str(made)!r}, 'w').close() or '"

@@ -86,7 +86,7 @@ def test_a_suite_has_as_many_calls_in_flight_as_it_says(options: dict[str, int],
     assert peak == most
 
 
-def test_an_exception_of_a_provider_is_an_error_row_and_the_others_go_on() -> None:
+def test_an_exception_of_a_provider_is_an_error_row_and_the_others_continue() -> None:
     """The error names the cause; the run returns normally."""
 
     async def mine(request: Request) -> str:
@@ -256,7 +256,7 @@ def test_a_suite_may_be_a_path(tmp_path: Path) -> None:
     assert row.output == "hi"
 
 
-def test_all_wrong_providers_are_told_at_once() -> None:
+def test_all_wrong_providers_are_reported_at_once() -> None:
     """Each is reported with its place in the suite."""
     suite = trioeval.parse_suite(
         {"providers": ["ehco", {"id": "sequence", "config": {"x": 1}}, "openai:gpt-4.1"]}

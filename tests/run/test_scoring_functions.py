@@ -157,7 +157,7 @@ WRONG: list[tuple[dict[str, Any], list[str]]] = [
 
 
 @pytest.mark.parametrize(("types", "problems"), WRONG, ids=[next(iter(one)) for one, _ in WRONG])
-def test_what_is_wrong_with_a_type_is_told(
+def test_what_is_wrong_with_a_type_is_reported(
     tmp_path: Path, types: dict[str, Any], problems: list[str]
 ) -> None:
     """The mistake is reported before the run, at its place."""
@@ -169,7 +169,7 @@ def test_what_is_wrong_with_a_type_is_told(
     assert all(one.startswith(start) for one, start in zip(told, problems, strict=True)), told
 
 
-def test_a_misspelt_type_of_a_suite_is_told_as_any_other(tmp_path: Path) -> None:
+def test_a_misspelt_type_of_a_suite_is_reported_as_any_other(tmp_path: Path) -> None:
     """The probable name is suggested."""
     (tmp_path / "own.py").write_text(CODE)
     document = {

@@ -9,7 +9,7 @@ from trioeval.testing import run_virtual
 ROWS = 1200
 
 
-def test_a_stop_does_not_wait_for_the_disk_for_each_row_that_never_began() -> None:
+def test_a_stop_does_not_wait_for_the_disk_for_each_row_that_never_started() -> None:
     """They contain nothing to lose; all are emitted in order, and recorded."""
 
     async def main() -> tuple[Notes, list[int], float]:

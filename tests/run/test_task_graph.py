@@ -147,7 +147,7 @@ def test_a_row_without_a_verdict_blocks_what_depends_on_it_and_so_on() -> None:
     assert found.errors[-1] == "blocked by task b"
 
 
-def test_a_task_runs_all_the_same_where_that_is_its_policy() -> None:
+def test_a_task_runs_anyway_where_that_is_its_policy() -> None:
     """It runs when all dependencies have ended; its own dependants only need its own rows."""
     tasks = [task("a", "fails", "2"), task("b", "1", after=["a"]), task("c", "1", after=["b"])]
     found = ran(suite_of(*tasks, policies={"b": "run"}))
@@ -168,7 +168,7 @@ def test_a_task_fails_where_that_is_its_policy() -> None:
     assert [name for name, _ in found.asked.calls] == ["a"]
 
 
-def test_ag_74_tasks_that_are_held_end_when_nothing_else_goes_on() -> None:
+def test_ag_74_tasks_that_are_held_end_when_nothing_else_continues() -> None:
     """Each is reported with its chain; their dependants continue by their own policies."""
     found = ran(
         suite_of(
@@ -354,7 +354,7 @@ def test_emit_gets_one_row_at_a_time() -> None:
     assert len(ran(suite_of(task("a", "1", "1"), task("b", "1", "1")), main).rows) == 4
 
 
-def test_a_missing_lane_is_told_before_anything_is_asked() -> None:
+def test_a_missing_lane_is_reported_before_anything_is_asked() -> None:
     """This holds although the task that needs it would run last."""
 
     async def main(found: Ran, prepared: PreparedSuite) -> None:
@@ -422,7 +422,7 @@ def test_tasks_made_in_python_are_checked_as_well(
     assert said in str(caught.value)
 
 
-def test_what_is_wrong_with_providers_is_told_where_it_stands_and_once() -> None:
+def test_what_is_wrong_with_providers_is_reported_at_its_place_and_once() -> None:
     """One provider of the top is used by two tasks; another belongs to a task."""
     lost = {"id": "replay:nowhere.jsonl", "label": "lost"}
     suite = parse_suite(

@@ -80,7 +80,9 @@ def test_a_server_is_trusted_if_the_environment_says_so(tmp_path: Path) -> None:
         assert row_of(tmp_path, url, TRIOEVAL_INSECURE_SSL="false").error_kind == "tls"
 
 
-def test_certificates_that_cannot_be_used_are_told_before_the_first_call(tmp_path: Path) -> None:
+def test_certificates_that_cannot_be_used_are_reported_before_the_first_call(
+    tmp_path: Path,
+) -> None:
     """The message names the variable."""
     (tmp_path / "no.pem").write_text("nothing")
     suite = trioeval.parse_suite({"providers": ["echo"]}, directory=tmp_path)

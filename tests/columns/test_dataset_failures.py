@@ -87,7 +87,7 @@ def test_co_30_a_column_that_does_not_propagate_is_made() -> None:
     assert found.result.written == 1
 
 
-def test_co_31_a_skip_condition_that_cannot_be_told() -> None:
+def test_co_31_a_skip_condition_that_cannot_be_evaluated() -> None:
     """The cell fails; or it is skipped, if `onError` says so."""
 
     def fails(row: Any) -> bool:
@@ -182,7 +182,7 @@ def test_co_34_a_row_that_failed_is_not_asked_about_any_more() -> None:
     assert b.attempts[3] == 1
 
 
-def test_a_provider_failure_is_told_by_its_kind() -> None:
+def test_a_provider_failure_is_reported_by_its_kind() -> None:
     """So a report can count them."""
     error = ProviderError("context_window", "too long")
     b = Provider("b", "p", says=lambda row, _: error if row == 0 else row)
@@ -306,7 +306,7 @@ def test_a_drop_makes_a_batch_ready() -> None:
 # --- retries and salvage ------------------------------------------------------
 
 
-def test_co_36_two_mishaps_and_then_a_value() -> None:
+def test_co_36_two_transient_failures_and_then_a_value() -> None:
     """The row is written."""
     a = Provider("a", "p", says=lambda row, attempt: transient() if attempt < 2 else row)
     found = built(dataset(SEED, a.col("seed"), rows=3), lane())
@@ -314,7 +314,7 @@ def test_co_36_two_mishaps_and_then_a_value() -> None:
     assert set(a.attempts.values()) == {3}
 
 
-def test_co_37_a_mishap_for_ever_is_tried_six_times() -> None:
+def test_co_37_a_repeated_transient_failure_is_tried_six_times() -> None:
     """It is retried retries + 1 + rounds times, then the row is dropped."""
     a = Provider("a", "p", says=lambda row, _: transient("out of order") if row == 1 else row)
     found = built(dataset(SEED, a.col("seed"), rows=3, salvage_rounds=2), lane(retries=3))
@@ -324,7 +324,7 @@ def test_co_37_a_mishap_for_ever_is_tried_six_times() -> None:
     assert found.numbers == [0, 2]
 
 
-def test_co_37_a_round_comes_when_nothing_else_of_its_group_goes_on() -> None:
+def test_co_37_a_round_comes_when_nothing_else_of_its_group_continues() -> None:
     """Other groups continue meanwhile; the round does not wait for them."""
     quick = Provider(
         "a",
@@ -352,7 +352,7 @@ def test_a_row_that_is_set_aside_and_dropped_is_not_tried_again() -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_co_38_random_mishaps_lose_nothing(seed: int) -> None:
+def test_co_38_random_transient_failures_lose_nothing(seed: int) -> None:
     """With 20 % random 500s over 60 rows, 60 are written."""
     rng = random.Random(seed)  # noqa: S311 - chance, not secrets
     fails = {row: rng.random() < 0.2 for row in range(60)}
@@ -392,7 +392,7 @@ def test_co_39_a_server_of_eight_against_thirty_two() -> None:
     assert (found.result.written, found.result.outcome) == (100, "complete")
 
 
-def test_co_40_refusals_for_now_use_up_no_rounds() -> None:
+def test_co_40_temporary_refusals_use_up_no_rounds() -> None:
     """With three times as many refusals as rows, no row is dropped."""
     a = Provider("a", "p", says=lambda row, attempt: busy() if attempt < 3 else row)
     spec = dataset(SEED, a.col("seed"), rows=20, salvage_rounds=2)
@@ -514,7 +514,7 @@ def test_co_43_a_refused_row_and_one_that_times_out() -> None:
     assert gone.error == "timed out after 30 s of working time (timeoutMs)"
 
 
-def test_co_45_waiting_in_line_is_no_failure() -> None:
+def test_co_45_waiting_in_the_queue_is_no_failure() -> None:
     """After 400 seconds behind a slow lane, with a timeout of 60, nothing is dropped."""
     a = Provider("a", "p", seconds=50.0)
     found = built(dataset(SEED, a.col("seed"), rows=9, timeout=60.0), lane(1))
@@ -539,7 +539,7 @@ def test_a_failure_that_says_nothing_drops_its_row() -> None:
 # --- early shutdown -----------------------------------------------------------
 
 
-def test_co_63_so_many_failures_for_good_end_it() -> None:
+def test_co_63_many_permanent_failures_end_it() -> None:
     """Complete rows are written, incomplete groups are listed, nothing new is opened."""
     bad = {2, 3}
     a = Provider("a", "p", says=lambda row, _: refusal() if row in bad else row)
@@ -560,7 +560,7 @@ def test_co_63_so_many_failures_for_good_end_it() -> None:
     assert len(found.of(ShutDown)) == 1
 
 
-def test_co_63_what_is_begun_ends_and_the_rest_is_dropped() -> None:
+def test_co_63_what_is_started_ends_and_the_rest_is_dropped() -> None:
     """A running row is finished; one that needs a call that has not started is not."""
     a = Provider(
         "a",
@@ -599,7 +599,7 @@ def test_co_63_where_it_is_switched_off_nothing_ends_early() -> None:
     assert found.result.dropped == {"failed": 9}
 
 
-def test_co_64_mishaps_and_refusals_for_now_never_end_it() -> None:
+def test_co_64_transient_failures_and_refusals_never_end_it() -> None:
     """Only permanent failures count."""
     a = Provider(
         "a",
@@ -744,7 +744,7 @@ def test_older_groups_come_first_on_a_lane() -> None:
     assert a.rows == list(range(12))
 
 
-def test_a_local_mishap_is_salvaged_as_well() -> None:
+def test_a_local_transient_failure_is_retried_as_well() -> None:
     """A worker may report a crash to a maker without a provider."""
     tries: Counter[int] = Counter()
 

@@ -99,7 +99,7 @@ def test_the_environment_of_the_suite_is_never_hidden(switch: str) -> None:
     assert row.prompt == ("Paris " if switch == "1" else "Paris k")
 
 
-def test_outputs_that_nobody_can_see_any_more_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_outputs_that_are_no_longer_visible_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     """For a name that every row stores, only the last value and those of rows not yet emitted are kept."""
     kept: list[int] = []
     whole = History.store

@@ -55,7 +55,7 @@ def run(request: pytest.FixtureRequest) -> Iterator[Cached]:
         yield Cached(cache if request.param else None)
 
 
-def test_a_row_that_is_asked_anew_is_not_told_what_the_cache_has(run: Cached) -> None:
+def test_a_row_that_is_run_again_ignores_the_cache(run: Cached) -> None:
     """Its judges ignore the cache as well; new replies replace the cached ones."""
     model, judge, notes = saying("bad", "good"), saying(GOOD), Notes()
     models = {"model": model, "judge": judge}
@@ -68,7 +68,7 @@ def test_a_row_that_is_asked_anew_is_not_told_what_the_cache_has(run: Cached) ->
     assert model.requests == (2 if run.cache is not None else 3)
 
 
-def test_other_rows_of_the_same_run_are_told_what_is_there(run: Cached) -> None:
+def test_other_rows_of_the_same_run_get_cached_replies(run: Cached) -> None:
     model, notes = saying("bad", "good"), Notes()
     run(one_row(EQUALS), {"model": model}, notes)
     again = notes.next(keeps=lambda _: False, anew={1})
