@@ -28,7 +28,7 @@ from trioeval.testing import run_virtual
 Row = Mapping[str, Any]
 
 CHAT = "openai:chat:gpt-4.1"
-"""A service that takes schemas."""
+"""A service that supports schemas."""
 
 
 def spec_of(entry: ProviderEntry, model: Any = None) -> ProviderSpec:

@@ -169,7 +169,7 @@ class Provider:
     says: Callable[[int, int], Any] = lambda row, _attempt: row
     """The value for a row at an attempt (from 0), or an exception to raise."""
     starts: list[tuple[float, int]] = attrs.field(factory=list)
-    """Instants with rows."""
+    """The instants of calls, with their rows."""
     ends: list[tuple[float, int]] = attrs.field(factory=list)
     cancelled: list[int] = attrs.field(factory=list)
     attempts: Counter[int] = attrs.field(factory=Counter)
@@ -230,9 +230,9 @@ def busy(retry_after: float | None = None) -> CallError:
 
 @attrs.define(eq=False)
 class MemoryDatasetJournal:
-    """A `DatasetJournal` that can be cut after any of its writes: what a crash leaves.
+    """A `DatasetJournal` that can be truncated after any of its writes, as by a crash.
 
-    What it has is kept as JSON text, so that no caller can change it afterwards.
+    Its records are stored as JSON text, so that no caller can change it afterwards.
     """
 
     earlier: Sequence[tuple[str, Any]] = ()

@@ -24,7 +24,7 @@ from trioeval.evaluation.scripts import Scripts, open_scripts
 T = TypeVar("T")
 
 NOBODY: Any = None
-"""The calls of who makes none."""
+"""The calls of a maker that makes none."""
 
 
 def group_order(

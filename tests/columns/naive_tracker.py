@@ -14,11 +14,11 @@ class Change:
     """The jobs that a change affected. A job is in at most one of the three."""
 
     ready: tuple[MakeJob, ...] = ()
-    """May be made now; each job is named once."""
+    """Jobs that have become ready; each job is reported once."""
     removed: tuple[MakeJob, ...] = ()
-    """Were named as ready, are not begun, and are not to be made any more."""
+    """Jobs that were reported as ready, have not started, and are no longer needed."""
     never: tuple[MakeJob, ...] = ()
-    """Were never named as ready, and never will be."""
+    """Jobs that were never reported as ready, and never will be."""
 
 
 class Tracker:

@@ -197,9 +197,6 @@ def test_a_dotted_name_that_is_not_there_says_what_is(name: str, message: str) -
     assert caught.value.args == (message,)
 
 
-# --- Python
-
-
 def python(
     tmp_path: Path, code: str, rows: list[dict[str, Any]], as_type: Any = "json"
 ) -> list[Any]:

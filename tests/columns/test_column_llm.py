@@ -488,7 +488,7 @@ def test_co_70_a_run_that_is_killed_asks_nothing_again_that_is_in_its_journal(
         assert again.values == [{"text": {"n": 1}}] * 3
         tallies = [(tally.calls, tally.recalled) for tally in again.tallies]
         assert tallies[:2] == [(0, 1), (1, 1)]
-        # It began before the kill if its turn came while a reply to another cell was written.
+        # It started before the kill if its turn came while a reply to another cell was written.
         assert sum(tallies[2]) == 1
 
     trio.run(main)

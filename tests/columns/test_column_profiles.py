@@ -94,7 +94,7 @@ def test_figures_are_those_of_exact_arithmetic(numbers: list[float]) -> None:
     assert told["min"] == float(min(numbers))
     assert told["max"] == float(max(numbers))
     assert told["mean"] == float(mean)
-    if told["std"] == 0.0 or told["std"] < 1e-300:  # the last digits of what hardly is a number
+    if told["std"] == 0.0 or told["std"] < 1e-300:  # the last digits of nearly denormal numbers
         assert variance < Fraction(1, 10**600)
     else:
         assert abs(Fraction(told["std"]) ** 2 / variance - 1) < 1e-12
@@ -119,7 +119,7 @@ def test_a_column_of_texts() -> None:
     assert told.lengths == Histogram(
         edges=(0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 101.0), counts=(1, 2, 2, 0, 0, 0, 0, 1)
     )
-    assert told.common == ()  # all are different
+    assert told.common == ()  # all are distinct
     assert told.numbers == {}
 
 

@@ -52,9 +52,6 @@ def drawn(sampler: Sampler, rows: list[int], start: int, group: int = 1) -> dict
     return dict(zip(rows, column_of(made, "x"), strict=True))
 
 
-# --- the same everywhere
-
-
 def test_values_are_the_same_in_all_processes_and_versions() -> None:
     """These are golden values: changing them changes every dataset that is resumed."""
     assert [values(sampler, 2) for sampler in KINDS] == EXPECTED
@@ -110,9 +107,6 @@ def test_a_large_group_is_drawn_as_one_and_lets_others_run() -> None:
     made = made_by(maker(KINDS[2]), group_order(2500))
     assert [row for row, _ in made] == list(range(2500))
     assert column_of(made, "x") == values(KINDS[2], 2500)
-
-
-# --- within bounds, and as likely as they should be
 
 
 @given(
@@ -238,9 +232,6 @@ def test_a_subcategory_of_a_row_does_not_change_when_others_are_dropped() -> Non
     some = column_of(made_by(maker(sampler), group_order(rows[4::2], [4, 6, 8])), "x")
     assert some == every[4::2]
     assert every[1::2] == ["x"] * 5
-
-
-# --- mistakes
 
 
 @pytest.mark.parametrize(

@@ -43,9 +43,6 @@ def refused(file: Path, columns: Mapping[str, str] = BOTH) -> str:
     return str(caught.value).replace(f"{file}", file.name)
 
 
-# --- which row
-
-
 def test_co_24_a_group_starts_at_its_first_row_whatever_was_made_before() -> None:
     seeds = maker(numbers(9))
     found = {
@@ -103,9 +100,6 @@ def test_a_seed_of_its_own_comes_before_that_of_the_dataset() -> None:
         for seed in (None, 7, 8)
     ]
     assert orders[0] == orders[1] != orders[2]
-
-
-# --- files
 
 
 ROWS: list[dict[str, Any]] = [
@@ -266,9 +260,6 @@ def test_a_file_that_has_changed_is_not_read_on(tmp_path: Path) -> None:
         file.unlink()
         with pytest.raises(DatasetError, match="cannot be read any more"):
             source.read([0])
-
-
-# --- mistakes
 
 
 @pytest.mark.parametrize(

@@ -38,9 +38,6 @@ def records(journal: MemoryDatasetJournal) -> dict[tuple[str, int], MadeRecord]:
     return {(one.producer, one.unit): one for kind, one in journal.all if kind == "made"}
 
 
-# --- rounds -------------------------------------------------------------------
-
-
 def test_a_record_reports_what_all_rounds_have_cost() -> None:
     """So the next execution counts them too."""
     a = Provider("a", "p", says=lambda row, attempt: transient() if attempt < 2 * row else row)
@@ -92,9 +89,6 @@ def test_an_observer_gets_the_existing_rows() -> None:
     left = MemoryOutput(spec.grouping, files, {one: first.output.rows[one] for one in files})
     again = built(spec, P, output=left)
     assert again.of(DatasetBegun) == [DatasetBegun(0.0, 3, 1)]
-
-
-# --- what is written down -----------------------------------------------------
 
 
 def test_a_journal_knows_of_a_dataset_before_its_folder_does() -> None:
@@ -150,9 +144,6 @@ def test_what_could_not_be_made_of_a_group_is_in_no_record() -> None:
     assert found.rows == {row: {"seed": 10 * row, "f": row, "a": row} for row in (0, 2)}
     assert found.result.dropped == {"failed": 1}
     assert [one.failed for one in found.result.columns] == [0, 1, 0]
-
-
-# --- records of an earlier execution ------------------------------------------
 
 
 def counted(asked: list[str]) -> DatasetSpec:
@@ -220,9 +211,6 @@ def test_an_early_end_leaves_rows_whose_calls_were_made_before() -> None:
     assert found.numbers == [1]
     assert found.result.dropped == {"early_shutdown": 1, "failed": 1}
     assert b.rows == []
-
-
-# --- the end ------------------------------------------------------------------
 
 
 def test_a_large_group_that_is_written_at_the_deadline_is_counted_once() -> None:

@@ -46,9 +46,6 @@ def rows_of(values: Any) -> int:
     return int(values["seed"]) // 10
 
 
-# --- skip ---------------------------------------------------------------------
-
-
 def test_co_30_a_cell_that_is_skipped_skips_those_that_need_it() -> None:
     """Both have the skip value without a call, and the row is written."""
     a, b = Provider("a", "p"), Provider("b", "p")
@@ -145,7 +142,7 @@ def test_co_33_a_batch_that_is_fully_skipped_makes_no_call() -> None:
     assert asked == [(5,)]
     assert (
         found.result.written == 8 - 1
-    )  # the other row of its group was left out, and has its value
+    )  # the other row of its group was skipped, and has its value
     assert not found.result.early_shutdown
     assert found.rows[0] == {"seed": 0, "f": 0}
     ats = {event.group.group: event.at for event in found.of(GroupWritten)}
@@ -164,9 +161,6 @@ def test_skipped_rows_are_left_out_of_a_batch() -> None:
     found = built(dataset(SEED, f, rows=3))
     assert asked == [(0, 2)]
     assert [found.rows[row]["f"] for row in range(3)] == [0, -1, 2]
-
-
-# --- drops --------------------------------------------------------------------
 
 
 def test_co_34_a_row_that_failed_is_not_asked_about_any_more() -> None:
@@ -303,9 +297,6 @@ def test_a_drop_makes_a_batch_ready() -> None:
     assert found.result.written == 2
 
 
-# --- retries and salvage ------------------------------------------------------
-
-
 def test_co_36_two_transient_failures_and_then_a_value() -> None:
     """The row is written."""
     a = Provider("a", "p", says=lambda row, attempt: transient() if attempt < 2 else row)
@@ -359,7 +350,9 @@ def test_co_38_random_transient_failures_lose_nothing(seed: int) -> None:
     a = Provider(
         "a", "p", says=lambda row, attempt: transient() if fails[row] and attempt < 5 else row
     )
-    draws = [[rng.random() < 0.2 for _ in range(5)] for _ in range(60)]  # and then it goes well
+    draws = [
+        [rng.random() < 0.2 for _ in range(5)] for _ in range(60)
+    ]  # and then the call succeeds
     b = Provider(
         "b",
         "p",
@@ -536,9 +529,6 @@ def test_a_failure_that_says_nothing_drops_its_row() -> None:
     assert found.numbers == [2]
 
 
-# --- early shutdown -----------------------------------------------------------
-
-
 def test_co_63_many_permanent_failures_end_it() -> None:
     """Complete rows are written, incomplete groups are listed, nothing new is opened."""
     bad = {2, 3}
@@ -637,9 +627,6 @@ def test_co_65_without_survivors_there_is_no_file_and_a_first_cause() -> None:
     assert "row 0, column 'a': no 0" in early.result.error
 
 
-# --- lanes and fairness -------------------------------------------------------
-
-
 def test_co_50_an_open_lane_runs_ahead_of_a_slow_column() -> None:
     """Column A is as fast as alone, although it shares rows with the slow B."""
 
@@ -729,7 +716,7 @@ def test_co_56_a_job_that_waits_holds_nothing() -> None:
     assert found.result.written == 40
     assert a.most <= 4
     assert b.most == 1
-    # While the second lane is busy, the first one goes on with as many jobs as may be started.
+    # While the second lane is busy, the first one continues with as many jobs as may be started.
     assert len([at for at, _ in a.starts if at < 5]) == 10
     started = [event for event in found.kernel if isinstance(event, CallStarted)]
     assert len(started) == 80

@@ -76,7 +76,7 @@ def regrouped(*targets: int, size: int = 2) -> Header:
     return attrs.evolve(HEADER, grouping=Grouping(size, targets))
 
 
-# What is there already
+# Existing content
 
 
 def test_co_76_a_folder_that_is_not_empty_is_refused_unless_it_may_be_continued(
@@ -258,7 +258,7 @@ def test_co_73_more_rows_make_groups_behind_those_that_are_there(whole: Path) ->
     assert [row["n"] for row in DatasetRows(whole)] == list(range(7))
 
 
-# Files that are not as they were
+# Changed files
 
 
 @pytest.mark.parametrize("how", ["gone", "short", "other", "folder"])
@@ -357,7 +357,7 @@ def test_a_kill_at_every_step_leaves_what_can_be_continued(whole: Path, tmp_path
         with pytest.raises(Killed):
             build(path, FaultyDisk(step, how))
         if (path / "dataset.json").exists():
-            for row in DatasetRows(path):  # what can be read is right, at every time
+            for row in DatasetRows(path):  # readable rows are correct at any time
                 assert row == ROWS[row["n"]][1]
         build(path)
         assert contents(path) == contents(whole)

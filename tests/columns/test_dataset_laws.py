@@ -45,13 +45,13 @@ class Column:
     needs: tuple[str, ...]
     lane: str
     seconds: int
-    """Row r takes r + this modulo 4."""
+    """Row r takes r + this value modulo 4."""
     troubles: Mapping[int, tuple[str, int]]
-    """By row (of groups: by group): how it fails, and how often before it goes well."""
+    """By row (or group): the kind of failure, and the number of failures before it succeeds."""
     skips: int
-    """Rows that this divides, with remainder 1, are skipped; 0 skips none."""
+    """Rows with the remainder 1 modulo this value are skipped; 0 skips none."""
     drops: int
-    """Likewise dropped."""
+    """Rows with the remainder 1 modulo this value are dropped; 0 drops none."""
     ordered: bool = False
 
     def value(self, values: Values, row: int) -> str:
@@ -84,7 +84,7 @@ ERRORS: Mapping[str, Callable[[], Exception]] = {
 def drawn_datasets(draw: st.DrawFn, *, calm: bool = False) -> Drawn:
     """Draw random columns with random dependencies."""
     shuts_down = not calm and draw(st.booleans())
-    # What ends early is of interest where much is open and waits.
+    # An early end is only interesting if many groups are open and waiting.
     rows, size = draw(st.integers(4 if shuts_down else 1, 9)), draw(st.integers(1, 4))
     columns: list[Column] = []
     for number in range(draw(st.integers(1, 5))):
@@ -138,10 +138,10 @@ class Play:
 
     drawn: Drawn
     made: Counter[tuple[str, int]] = attrs.field(factory=Counter)
-    """Values that were given, by column and row or group."""
+    """The returned values, by column and row or group."""
     tries: Counter[tuple[str, int]] = attrs.field(factory=Counter)
     begun: list[tuple[str, int]] = attrs.field(factory=list)
-    """Groups in the order in which ordered makers came to them."""
+    """The groups in the order of the ordered makers."""
 
     def spec(self) -> DatasetSpec:
         """The specification to build."""
@@ -281,7 +281,7 @@ AT_ONCE = Drawn(
     prepares=False,
     shutdown=ErrorWindow(calls=1, error_rate=1.0),
 )
-"""The failure of group 0 makes group 1 ready, and ends all of it in the same step."""
+"""The failure of group 0 makes group 1 ready, and ends the dataset in the same step."""
 
 PLAIN = Column(
     name="a", scope="cell", needs=(), lane=LOCAL, seconds=1, troubles={}, skips=0, drops=0
@@ -307,7 +307,7 @@ ASIDE = Drawn(
     prepares=False,
     shutdown=ErrorWindow(calls=1, error_rate=1.0),
 )
-"""The failure of group 0 ends what group 1 waits for, but for a cell of it that is set aside."""
+"""The failure of group 0 ends the jobs of group 1, except a cell that is set aside."""
 
 
 @example(drawn=AT_ONCE, _seed=None)
@@ -390,7 +390,7 @@ def test_a_run_that_is_cut_and_resumed_ends_as_if_it_was_not(
     second = built(play.spec(), *play.lanes(), journal=journal.cut(10**9), output=output)
     check(play, second)
     assert second.rows == reference.rows
-    # Which of two causes comes first is chance.
+    # The first of two causes is random.
     assert sum(second.result.dropped.values()) == sum(reference.result.dropped.values())
     assert max(Counter(second.recorded_once).values(), default=1) == 1
 

@@ -82,8 +82,6 @@ def test_processors_after_generation_leave_out_a_column(tmp_path: Path) -> None:
     assert (tmp_path / "aside" / "final" / "batch_00001.jsonl").is_file()
 
 
-# --- fingerprints -------------------------------------------------------------
-
 ID = SamplerColumn(name="id", sampler=UuidSampler())
 TOPIC = SamplerColumn(name="topic", sampler=CategorySampler(values=("a", "b")), seed=3)
 TEXT = ExpressionColumn(name="text", template="{{ topic }}", requires=("topic",))
@@ -120,7 +118,7 @@ def test_a_digest_is_of_what_values_depend_on() -> None:
     assert isinstance(own, PythonColumn)
     other = attrs.evolve(topic, sampler=CategorySampler(values=("a", "c")))
     assert changed(id_, other, text, asked, own) == {"topic", "text", "asked"}
-    assert changed(*COLUMNS, seed=8) == {"id"}  # the others have no seed, or one of their own
+    assert changed(*COLUMNS, seed=8) == {"id"}  # the others have no seed, or their own
     assert changed(*COLUMNS, marks={"asked": "another model"}) == {"asked"}
     elsewhere = attrs.evolve(own, target="file:///srv/gen.py:make")
     kept = attrs.evolve(text, keep=False, drop_when="text == 'a'")

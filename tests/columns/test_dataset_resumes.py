@@ -51,9 +51,6 @@ def fails(_group: int | None, _rows: Rows) -> Rows:
     raise ValueError("broken")
 
 
-# --- processors ---------------------------------------------------------------
-
-
 def test_co_60_a_processor_before_the_batch_leaves_out_a_row() -> None:
     """The row is dropped without a call, and the others are unchanged."""
     a = Provider("a", "p")
@@ -233,9 +230,6 @@ def test_co_78_processors_after_generation_that_were_interrupted_run_again() -> 
     assert second.numbers == [0, 1]
 
 
-# --- resume -------------------------------------------------------------------
-
-
 def scenario(log: list[tuple[str, int]]) -> tuple[DatasetSpec, Sequence[Provider]]:
     """Return columns of every kind, with failures, a refusal, a filter, a skip and a column of groups."""
     a = Provider("a", "p", says=lambda row, n: transient() if row == 2 and not n else f"a{row}")
@@ -334,7 +328,7 @@ def test_co_77_a_dataset_that_is_complete_needs_no_call() -> None:
     assert not any(one.rows for one in providers)
     assert (again.result.written, again.result.outcome) == (5, "complete")
     assert again.result.dropped == first.result.dropped
-    # A row that was dropped has left nothing of what it cost.
+    # The costs of a dropped row are not recorded.
     assert again.result.calls == first.result.calls - 1
     assert again.of(GroupWritten) == []
 

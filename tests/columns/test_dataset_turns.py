@@ -132,7 +132,7 @@ def test_what_earlier_executions_have_spent_is_counted_group_by_group() -> None:
         return found
 
     again = run_virtual(main)
-    # Who of two comes first in a step is chance: two groups may see the same tick, three do not.
+    # The order of two tasks in a step is random: two groups may see the same tick, three do not.
     assert len(seen) == 4
     assert seen[2] > seen[0]
     assert seen[3] > seen[1]

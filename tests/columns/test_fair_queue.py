@@ -130,6 +130,6 @@ def test_groups_that_are_closed_are_forgotten() -> None:
     for group in range(10):
         rank = line.rank(0, group)
         line.close(group)
-        line.started(rank)  # it was withdrawn too late
+        line.started(rank)  # it was withdrawn after its start
         line.close(group)
     assert not line._groups

@@ -150,7 +150,7 @@ def test_co_72_processed_rows_that_are_not_as_they_were_are_made_again(
         assert sorted(folder.written) == [0, 1, 2]
         assert folder.result is None or how == "folder"
     assert not final.exists()
-    if how == "folder":  # who has said that there should be one knows it, and asks
+    if how == "folder":  # the caller requested processing, and checks it
         assert contents(whole) == before
     build_processed(whole)
     assert contents(whole) == after

@@ -29,7 +29,7 @@ class Interrupted(DatasetRows):
         if held[0] == 0 and self.another is None:
             self.another = threading.Thread(target=self.read_another)
             self.another.start()
-            self.another.join(0.2)  # it waits for its turn, or it has had one that was not its own
+            self.another.join(0.2)  # it waits for its turn, or has had it
 
 
 def test_a_thread_that_reads_another_group_changes_nothing(tmp_path: Path) -> None:

@@ -54,9 +54,9 @@ def test_co_06_a_job_that_is_started_is_not_offered_again() -> None:
     tracker = Tracker(DIAMOND, Grouping(2, (2,)))
     first, second = tracker.admit(0).ready
     tracker.begin(first)
-    tracker.begin(first)  # it failed by mishap, and is tried again
+    tracker.begin(first)  # it failed transiently, and is retried
     assert tracker.drop([0, 1]).removed == (second,)
-    assert tracker.active(0) == 1  # the last stage alone
+    assert tracker.active(0) == 1  # only the last stage
     with pytest.raises(RuntimeError, match=r"row=0\) cannot be completed: it was dropped"):
         tracker.complete(first)
 
@@ -69,7 +69,7 @@ def test_co_06_a_job_that_is_started_is_not_offered_again() -> None:
         (MakeJob(0, 0, 3), "does not exist"),  # a row of another group
         (MakeJob(2, 0), "does not exist"),  # no such column
         (MakeJob(-3, 0), "does not exist"),  # no such stage
-        (MakeJob(PREPARE, 0), "it is complete"),  # a stage that is not wanted
+        (MakeJob(PREPARE, 0), "it is complete"),  # an unused stage
         (MakeJob(0, 1, 3), "group 1 is not open"),
         (MakeJob(0, 9, 3), "group 9 is not open"),
         (MakeJob(1, 0), "it waits"),
@@ -164,7 +164,7 @@ def test_a_group_that_an_ordered_producer_does_not_make_keeps_its_turn() -> None
         assert tracker.is_stuck(2)
         assert tracker.admit(3) == Change()
         assert tracker.is_stuck(3)
-        if not is_closed:  # its row is gone for good: there is nothing that others could depend on
+        if not is_closed:  # its row is gone: no other group depends on it
             assert tracker.drop([1]).ready == (jobs[2], MakeJob(FINISH, 1))[::-1]
             assert tracker.standing == 0
 

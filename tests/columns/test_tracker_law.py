@@ -36,7 +36,7 @@ class Compared:
         match kind:
             case "admit":
                 left = range(self.next_group, len(naive.grouping))
-                choices: list[object] = [*left[: 1 + (pick > 28)]]  # one may be written already
+                choices: list[object] = [*left[: 1 + (pick > 28)]]  # one may already be written
             case "begin":
                 choices = [*self.tracker.in_order([*self.offered])]
             case "complete":
@@ -66,7 +66,7 @@ class Compared:
             case "begin", MakeJob() as job:
                 naive.begun.add(job)
                 tracker.begin(job)
-                tracker.begin(job)  # again, until it is over
+                tracker.begin(job)  # again, until it has ended
                 self.offered.discard(job)
                 before.discard(job)
             case "complete", MakeJob() as job:
@@ -155,7 +155,7 @@ class Compared:
 
 
 @given(graph=graphs(), grouping=groupings(), prepares=st.booleans(), steps=steps_of(ROUGH))
-@example(  # the turn stays with a group that was closed before its turn
+@example(  # the turn stays at a group that was closed before
     graph=ColumnGraph.of([producer("a", scope="full", ordered=True)]),
     grouping=Grouping(1, (3,)),
     prepares=False,

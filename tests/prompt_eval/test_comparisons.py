@@ -194,7 +194,7 @@ def test_rows_that_could_not_be_compared_keep_what_is_known() -> None:
         assert row.error.startswith("assert[1] (select-best): the judge's reply is unusable")
         assert row.reply is not None
         assert [part.assertion and part.assertion.type for part in row.graded] == ["contains"]
-    assert rows[0].spent.calls == 2  # it was asked once more
+    assert rows[0].spent.calls == 2  # one repeated call
 
 
 def test_the_members_of_a_set_are_scored_and_not_the_set_besides() -> None:
@@ -211,7 +211,7 @@ def test_the_members_of_a_set_are_scored_and_not_the_set_besides() -> None:
         }
     ]
     rows = rows_of(document(tests=tests, prompts=["b {{x}}", "a {{x}}"]), chooser("0"))
-    assert [row.status for row in rows] == [Status.PASS, Status.FAIL]  # both have one half
+    assert [row.status for row in rows] == [Status.PASS, Status.FAIL]  # each has one half
     alone = rows_of(document(), chooser("0"))[0].verdict
     assert alone is not None
     assert alone.reason == "output 0 is the best by the criterion: the longest"

@@ -51,12 +51,12 @@ class Pupil:
 
     says: Callable[[int, int], Any] = lambda _number, _step: RIGHT
     takes: Callable[[int], float] = lambda _number: 1.0
-    """Seconds that a step of a question takes."""
+    """The duration of a step of a question, in seconds."""
     asked: Counter[int] = attrs.field(factory=Counter)
     requests: list[Request] = attrs.field(factory=list)
     began_at: list[float] = attrs.field(factory=list)
     over: int = 0
-    """Calls that were not cut off."""
+    """Calls that were not interrupted."""
 
     async def __call__(self, request: Request) -> Reply:
         number = number_of(request)
@@ -113,17 +113,17 @@ def asked(
     filters: Filters = NO_FILTERS,
     **more: Any,
 ) -> Ran:
-    """Run a suite, in virtual time unless `run` is another.
+    """Run a suite, in virtual time unless `run` is given.
 
     Args:
-        document: As of a suite file.
-        pupil: Who answers.
-        permits: Gives those of lanes, inside of the run.
-        around: Calls what it is given, which runs the suite, in its own way.
-        longest_reply: Tokens that no reply exceeds; None bounds none.
-        run: Begins a Trio run.
-        filters: Choose among the questions.
-        **more: For `run_suite`.
+        document: The data of a suite file.
+        pupil: The model.
+        permits: Returns the permits of lanes, within the run.
+        around: Called with a function that runs the suite.
+        longest_reply: The maximum tokens of a reply; None for no limit.
+        run: Starts a Trio run.
+        filters: Filters of the questions.
+        **more: Further arguments of `run_suite`.
     """
     suite = parse_suite(document, environ={}, allow_outside=True)
     ran = Ran()

@@ -104,7 +104,7 @@ def test_a_queued_question_waits_for_the_same_cause_as_the_first() -> None:
     paced = attrs.evolve(waits(Why.PACE), index=None)
     assert told_of(paced, started, turn(1))[-1].name == "waiting_lane"
     assert told_of(waits(Why.SHARED_LIMIT, SHORT), turn(1, "other"))[-1].name == "waiting_lane"
-    # Of two it is the one that was told of last.
+    # Of two reasons, the last reported one counts.
     later = attrs.evolve(waits(Why.SHARED_LIMIT, shrinks), index=2)
     for several in (
         [waits(Why.SHARED_LIMIT, SHORT), later],

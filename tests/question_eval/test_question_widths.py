@@ -10,7 +10,7 @@ from trioeval import parse_suite, prepare
 
 
 async def pupil(_request: Any) -> str:
-    return ""  # nobody asks
+    return ""  # it is not used
 
 
 def widths(document: Any, cap: int | None = None) -> dict[str, int]:

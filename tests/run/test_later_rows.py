@@ -164,5 +164,5 @@ def test_the_first_row_of_a_huge_file_does_not_wait_for_the_last(
         await run_suite(prepared, emit=emit, stop=stop)
         return spent[0]
 
-    # Some 0.5 s on an idle machine; what others took of the processor may be counted as well.
+    # About 0.5 s on an idle machine; the load of other processes may be included.
     assert any(trio.run(main) < 3 for _ in range(3))

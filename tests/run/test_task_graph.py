@@ -24,7 +24,7 @@ class Asked:
     """A provider that answers a prompt `name seconds` after that time, and fails for `name fails`."""
 
     calls: list[tuple[str, float]] = attrs.field(factory=list)
-    """Names, and when they were asked."""
+    """The names, with the instants of their calls."""
 
     async def __call__(self, request: Request) -> str:
         name, does, *_ = request.prompt.split()
@@ -63,7 +63,7 @@ class Ran:
 
     asked: Asked = attrs.field(factory=Asked)
     rows: list[tuple[str, int, str, float]] = attrs.field(factory=list)
-    """Task, index, outcome, and when it was emitted."""
+    """Task, index, outcome, and the instant of emission."""
     errors: list[str | None] = attrs.field(factory=list)
     cuts: set[Cut | None] = attrs.field(factory=set)
     warned: list[str] = attrs.field(factory=list)

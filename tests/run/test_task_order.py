@@ -41,7 +41,7 @@ class Going:
     tasks: Sequence[PreparedTask]
     started: dict[str, StartableTask] = attrs.field(factory=dict)
     ends: dict[str, TaskEnd] = attrs.field(factory=dict)
-    """Of those that are over."""
+    """The ends of tasks that have ended."""
 
     def start(self, found: Sequence[StartableTask]) -> None:
         active = [name for name in self.started if name not in self.ends]
@@ -53,7 +53,7 @@ class Going:
         self.started |= {self.tasks[one.place].id or "": one for one in found}
 
     def check(self, part: PreparedTask, one: StartableTask, active: Sequence[str]) -> None:
-        ends = {other: self.ends[other] for other in part.depends_on}  # all are over
+        ends = {other: self.ends[other] for other in part.depends_on}  # all have ended
         lost = [other for other, end in ends.items() if end == "incomplete"]
         cut = [other for other, end in ends.items() if end == "cut"]
         if not lost or part.when_failed == "run":
