@@ -38,9 +38,9 @@ def _print_constant(arguments: Sequence[str]) -> bool:
     if text is None:
         return False
     try:
-        # Past the stream's buffer, which would keep what cannot be written and fail again at the end.
+        # Not through the stream's buffer, which would keep what cannot be written and fail again at exit.
         os.write(sys.stdout.fileno(), text.encode())
-    except (OSError, AttributeError):  # full, gone, or closed before the program started
+    except (OSError, AttributeError):  # full, gone, or closed before the program began
         return False
     return True
 

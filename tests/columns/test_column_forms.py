@@ -187,7 +187,7 @@ OUTSIDE = (
         ),
         (
             {**LLM, "name": "x", "schema": {"type": "text"}},
-            '.schema.type: "text" is not a JSON type',
+            '.schema.type: "text" is not a JSON Schema type',
         ),
         (
             {**LLM, "name": "x", "trace": "a b"},

@@ -1,4 +1,4 @@
-"""A provider that a test holds: it answers when it is told to, so that what a kill meets is known."""
+"""A provider whose replies a test controls, so that the state at a kill is known."""
 
 import json
 import os
@@ -17,7 +17,7 @@ PATIENCE = 60.0
 
 @attrs.define(eq=False)
 class HeldServer:
-    """An OpenAI-compatible provider that answers with its question."""
+    """An OpenAI-compatible provider that replies with the prompt."""
 
     url: str = ""
     prompts: list[str] = attrs.field(factory=list)
@@ -44,13 +44,13 @@ class HeldServer:
             self._before = frozenset(prompts)
 
     def release(self) -> None:
-        """Answer everything from now on, also what is held."""
+        """Answer everything from now on, including held requests."""
         with self._changed:
             self._most = float("inf")
             self._changed.notify_all()
 
     def refuse(self, *models: str) -> None:
-        """Let the key be wrong for these models, and right for all others."""
+        """Refuse the key for these models, and accept it for all others."""
         with self._changed:
             self._refused_models = {*models}
 
@@ -72,7 +72,7 @@ class HeldServer:
             self._victim = pid, request, beginning
 
     def forget_held(self) -> None:
-        """Whoever sent what is held is dead: it is not answered; what comes next is held no more."""
+        """Drop held requests, whose clients are dead; hold no further requests."""
         with self._changed:
             self._executions += 1
             self.held, self._most = 0, float("inf")
@@ -103,7 +103,7 @@ class HeldServer:
             return 401 if model in self._refused_models else 200
 
     def _is_last(self, prompt: str) -> bool:
-        """Whether whoever asks was killed at this request."""
+        """True if the client was killed at this request."""
         if self._victim is None:
             return False
         pid, request, beginning = self._victim
@@ -116,7 +116,7 @@ class HeldServer:
 
 
 def handler_of(server: HeldServer) -> type[BaseHTTPRequestHandler]:
-    """What serves a connection."""
+    """The handler of a connection."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -149,12 +149,12 @@ class _Quiet(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, _request: object, _address: object) -> None:
-        """Clients that were killed are what this is for."""
+        """Ignore clients that were killed, which is the purpose of this server."""
 
 
 @contextmanager
 def held_server() -> Iterator[HeldServer]:
-    """A provider that answers at once until it is told otherwise."""
+    """A provider that answers at once until it is told to hold."""
     server = HeldServer()
     with _Quiet(("127.0.0.1", 0), handler_of(server)) as http:
         server.url = f"http://127.0.0.1:{http.server_address[1]}/v1"

@@ -1,4 +1,4 @@
-"""Signals at any instant: no traceback, a last line that is true, and files that are whole or absent."""
+"""Signals at any instant: no traceback, a true last line, and files that are complete or absent."""
 
 import json
 import os
@@ -32,7 +32,7 @@ SUITE = {
 
 
 def handles(pid: int, number: signal.Signals) -> bool:
-    """Whether a process has a handler of its own for a signal."""
+    """True if a process has its own handler for a signal."""
     status = Path(f"/proc/{pid}/status").read_text()
     caught = next(line for line in status.splitlines() if line.startswith("SigCgt"))
     return bool(int(caught.split()[1], 16) >> (number - 1) & 1)
@@ -43,7 +43,7 @@ def run_interrupted(
 ) -> tuple[int, str]:
     """Exit code and stderr of a run that gets signals, each so many seconds after the one before.
 
-    The first is counted from when the process begins to listen: before that it is Python that is asked.
+    The first interval starts when the process handles signals: before that, Python handles them.
     """
     command = [sys.executable, "-m", "trioeval", "s.json", "--no-progress"]
     command += [word for name in OUTPUTS for word in ("-o", name)]
@@ -61,7 +61,7 @@ def run_interrupted(
 
 
 def check_end(folder: Path, code: int, said: str) -> str:
-    """The laws of an interrupted run; returns its last line."""
+    """Check the laws of an interrupted run, and return its last line."""
     assert "Traceback" not in said
     last = said.strip().splitlines()[-1]
     found = re.search(r"exit (\d+)", last)
@@ -84,7 +84,7 @@ def check_end(folder: Path, code: int, said: str) -> str:
 def test_signals_at_any_instant_leave_whole_files_and_a_true_last_line(
     tmp_path: Path, seed: int
 ) -> None:
-    """From one to six, from all at once to across the whole run and its end."""
+    """One to six signals, from all at once to across the whole run and its end."""
     random = Random(seed)  # noqa: S311 - repeatable instants, nothing to keep secret
     write(tmp_path / "s.json", SUITE)
     spread = random.choice([0.003, 0.02, 0.1, 0.4])
@@ -123,7 +123,7 @@ LOADING = {
 def test_a_signal_while_a_suite_is_loaded_ends_it_before_the_run(
     tmp_path: Path, what: str, number: signal.Signals
 ) -> None:
-    """Also if it is not the terminal's."""
+    """This includes signals that do not come from the terminal."""
     (tmp_path / "tests.py").write_text("import time\n" + dedent(LOADING[what]))
     write(tmp_path / "s.json", {**SUITE, "tests": "file://tests.py:make"})
     command = [sys.executable, "-m", "trioeval", "s.json", "-o", "o.jsonl"]

@@ -120,7 +120,7 @@ def test_a_limit_of_the_system_in_mid_commit_is_a_full_disk(tmp_path: Path) -> N
         assert 0 < safe <= reader.run("latest").rows < 400
 
 
-def test_a_database_that_another_program_locks_is_waited_for(
+def test_a_run_waits_for_a_locked_database(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Nothing is lost if it is freed in time; if it is not, that is said, and nobody waits any longer."""

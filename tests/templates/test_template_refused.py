@@ -1,4 +1,4 @@
-"""What is refused when a suite is loaded, what when it is rendered, and where rendering stops."""
+"""Templates that are refused at load, templates that are refused when rendered, and bounds of rendering."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -120,7 +120,7 @@ AT_LOAD: list[tuple[str, str]] = [
 
 @pytest.mark.parametrize(("text", "what"), AT_LOAD, ids=[text for text, _ in AT_LOAD])
 def test_sc_13_what_only_nunjucks_can_do_is_refused_at_load(text: str, what: str) -> None:
-    """With its line and what to write instead; rendering it says the same."""
+    """The message has the line and an alternative; rendering gives the same one."""
     templates = Templates()
     error = templates.syntax_error(text)
     assert error is not None
@@ -147,7 +147,7 @@ def test_sc_13_what_only_nunjucks_can_do_is_refused_at_load(text: str, what: str
     ],
 )
 def test_what_is_alike_in_both_is_not_refused(text: str) -> None:
-    """Nor what only looks like something that is not."""
+    """Texts that only resemble refused ones are accepted as well."""
     assert Templates().syntax_error(text) is None
 
 
@@ -181,7 +181,7 @@ WHEN_RENDERED: list[tuple[str, str]] = [
 
 @pytest.mark.parametrize(("text", "what"), WHEN_RENDERED, ids=[text for text, _ in WHEN_RENDERED])
 def test_what_only_values_can_tell_is_refused_when_rendered(text: str, what: str) -> None:
-    """In the same words, also inside of JSON, where nothing else is tried instead."""
+    """The message is the same inside of JSON, where no fallback is tried."""
     templates = Templates()
     assert templates.syntax_error(text) is None
     with pytest.raises(TemplateError) as caught:
@@ -218,7 +218,7 @@ FAULTS: list[tuple[str, str]] = [
 
 @pytest.mark.parametrize(("text", "message"), FAULTS, ids=[text[:40] for text, _ in FAULTS])
 def test_what_is_no_template_says_why(text: str, message: str) -> None:
-    """At load, and the same when it is rendered."""
+    """The message is the same at load and when it is rendered."""
     assert Templates().syntax_error(text) == message
     with pytest.raises(TemplateError) as caught:
         Templates().render(text, VARIABLES)
@@ -287,7 +287,7 @@ INSIDE: list[tuple[str, str]] = [
 
 @pytest.mark.parametrize(("text", "message"), INSIDE, ids=[text[:40] for text, _ in INSIDE])
 def test_nothing_of_python_is_within_reach(text: str, message: str) -> None:
-    """Data has members and no methods; what cannot be called or taken says so."""
+    """Data has members and no methods; calling or accessing anything else is an error."""
     if not message:
         assert Templates(env={"A": "b"}).render(text, VARIABLES) == ""
         return
@@ -330,21 +330,21 @@ ENDLESS: list[tuple[str, str]] = [
 @pytest.mark.slow
 @pytest.mark.parametrize(("text", "message"), ENDLESS, ids=[text[:40] for text, _ in ENDLESS])
 def test_templates_that_would_not_end_are_stopped(text: str, message: str) -> None:
-    """By their steps, by what they print, by the size of a value."""
+    """Bounds are steps, printed characters, and the size of a value."""
     with pytest.raises(TemplateError) as caught:
         Templates().render(text, VARIABLES)
     assert str(caught.value).startswith(message)
 
 
 def test_numbers_grow_without_end() -> None:
-    """They are those of JavaScript, so a power costs nothing."""
+    """They are numbers of JavaScript, so a power is cheap."""
     assert Templates().render("{{ 10 ** 10 ** 10 }} {{ -1 * 9 ** 999 }} {{ (-8) ** 0.5 }}", {}) == (
         "1e+100 -Infinity NaN"
     )
 
 
 def test_variables_that_grow_are_stopped() -> None:
-    """Also where they only refer to each other."""
+    """This also holds if they only refer to each other."""
     variables = {"a": "x" * 3_000_000, "b": "{{ a }}" * 5}
     with pytest.raises(TemplateError, match=f"^{PRINTED}$"):
         Templates().rendered_variables(variables)
