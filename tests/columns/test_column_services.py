@@ -1,4 +1,4 @@
-"""Cells asked of services over real sockets."""
+"""Cells from services over real sockets."""
 
 import json
 from collections.abc import Awaitable, Callable
@@ -33,7 +33,7 @@ SCHEMA = {
 async def opened(
     url: str, body: Callable[[CellServices], Awaitable[None]], entry: str = CHAT
 ) -> None:
-    """Call with cells that ask a real provider at an address."""
+    """Call a function with cells that use a real provider at an address."""
     found = cells_of(None, entry=entry, config={"apiBaseUrl": url})
     specs = [one.spec for one in found.asker.providers]
     async with open_providers(specs, Templates()) as providers:
@@ -50,7 +50,7 @@ def asked_of(
     body: Callable[[CellServices], Awaitable[None]],
     entry: str = CHAT,
 ) -> list[Seen]:
-    """What a server was asked."""
+    """Return the requests that a server received."""
     seen: list[Seen] = []
 
     async def main() -> None:

@@ -1,4 +1,4 @@
-"""A dataset without a network or a key: simulated models write word problems and judge them."""
+"""A dataset without network or key: simulated models write word problems and judge them."""
 
 import json
 from typing import Any
@@ -21,14 +21,14 @@ SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required"
 
 
 async def simulated(body: Any, **config: Any) -> Any:
-    """What a body gives that is called with cells which ask a simulated model."""
+    """Return the result of a body that gets cells of a simulated model."""
     found = cells_of(None, entry="sim:pupil", config=config)
     async with open_providers([one.spec for one in found.asker.providers], Templates()) as opened:
         return await body(attrs.evolve(found, asker=attrs.evolve(found.asker, providers=opened)))
 
 
 def written(**config: Any) -> Made:
-    """The problems of some rows, in which servers fail and lanes are throttled."""
+    """Return the problems of some rows, while servers fail and lanes are throttled."""
 
     async def body(cells: CellServices) -> Made:
         return await make_cells(writer(cells, "{{ name }} {{ a }} {{ b }}"), ROWS, salvage_rounds=2)

@@ -1,4 +1,4 @@
-"""What may be made next, by example; the law over all graphs is `test_tracker_law`."""
+"""Readiness of jobs, by example; the law over all graphs is in `test_tracker_law`."""
 
 import tracemalloc
 
@@ -17,7 +17,7 @@ ORDERED = ColumnGraph.of([producer("a", scope="scratch", ordered=True)])
 
 
 def make(tracker: Tracker, *jobs: MakeJob) -> Change:
-    """Begin and complete jobs; what the last one changed."""
+    """Start and complete jobs; return the last change."""
     change = Change()
     for job in jobs:
         tracker.begin(job)
@@ -50,13 +50,13 @@ def test_co_05_a_full_column_no_longer_waits_for_a_row_that_is_dropped() -> None
     assert tracker.left(0) == (0, 2)
 
 
-def test_co_06_a_job_that_is_begun_is_not_offered_again() -> None:
+def test_co_06_a_job_that_is_started_is_not_offered_again() -> None:
     tracker = Tracker(DIAMOND, RowGrouping(2, (2,)))
     first, second = tracker.admit(0).ready
     tracker.begin(first)
-    tracker.begin(first)  # it failed by mishap, and is tried again
+    tracker.begin(first)  # it failed transiently, and is retried
     assert tracker.drop([0, 1]).removed == (second,)
-    assert tracker.active(0) == 1  # the last stage alone
+    assert tracker.active(0) == 1  # only the last stage
     with pytest.raises(RuntimeError, match=r"row=0\) cannot be completed: it was dropped"):
         tracker.complete(first)
 
@@ -69,7 +69,7 @@ def test_co_06_a_job_that_is_begun_is_not_offered_again() -> None:
         (MakeJob(0, 0, 3), "does not exist"),  # a row of another group
         (MakeJob(2, 0), "does not exist"),  # no such column
         (MakeJob(-3, 0), "does not exist"),  # no such stage
-        (MakeJob(PREPARE, 0), "it is complete"),  # a stage that is not wanted
+        (MakeJob(PREPARE, 0), "it is complete"),  # an unused stage
         (MakeJob(0, 1, 3), "group 1 is not open"),
         (MakeJob(0, 9, 3), "group 9 is not open"),
         (MakeJob(1, 0), "it waits"),
@@ -84,7 +84,7 @@ def test_co_07_what_is_no_job_that_is_ready_is_refused(job: MakeJob, message: st
         tracker.complete(job)
 
 
-def test_co_07_nothing_is_told_twice_or_in_a_wrong_order() -> None:
+def test_co_07_nothing_is_reported_twice_or_in_a_wrong_order() -> None:
     tracker = Tracker(LIST_OF_ALL, RowGrouping(3, (6,)))
     tracker.admit(0)
     job = MakeJob(0, 0, 0)
@@ -146,7 +146,7 @@ def test_an_ordered_producer_makes_one_group_after_another() -> None:
 
 
 def test_a_group_that_an_ordered_producer_does_not_make_keeps_its_turn() -> None:
-    """Or another run would make it behind those that come after it."""
+    """Otherwise another run would make it after later groups."""
     for is_closed in (True, False):
         tracker = Tracker(ORDERED, RowGrouping(1, (4,)))
         jobs = [MakeJob(0, group) for group in range(4)]
@@ -164,12 +164,12 @@ def test_a_group_that_an_ordered_producer_does_not_make_keeps_its_turn() -> None
         assert tracker.is_stuck(2)
         assert tracker.admit(3) == Change()
         assert tracker.is_stuck(3)
-        if not is_closed:  # its row is gone for good: there is nothing that others could depend on
+        if not is_closed:  # its row is gone: no other group depends on it
             assert tracker.drop([1]).ready == (jobs[2], MakeJob(FINISH, 1))[::-1]
             assert tracker.standing == 0
 
 
-def test_a_group_with_a_loss_goes_on_where_it_can_and_then_is_stuck() -> None:
+def test_a_group_with_a_loss_continues_where_it_can_and_then_is_stuck() -> None:
     tracker = Tracker(LIST_OF_ALL, RowGrouping(2, (2,)))
     tracker.admit(0)
     tracker.lose(MakeJob(0, 0, 0))
@@ -209,7 +209,7 @@ def test_a_row_that_has_its_cell_is_not_missing_when_it_is_dropped() -> None:
 
 
 def test_co_09_groups_that_are_not_open_cost_nothing() -> None:
-    """A million groups, three of them open: less than 5 MB with the open rows, however many were."""
+    """With a million groups, three of them open, less than 5 MB are used in addition to the open rows."""
     tracemalloc.start()
     try:
         grouping = RowGrouping(1000, (10**9,))

@@ -1,4 +1,4 @@
-"""The life of questions, out of what the kernel tells."""
+"""The events of questions, from the events of the kernel."""
 
 import itertools
 import logging
@@ -25,7 +25,7 @@ from trioeval.question_eval.events import QuestionRun
 
 
 def told_of(*events: Event, rows: range | list[int] = range(2)) -> list[QuestionEvent]:
-    """What is told of a task whose kernel told this."""
+    """Return the question events for some kernel events."""
     told: list[QuestionEvent] = []
     life = QuestionRun(told.append).task("quiz", rows)
     life.on_task_start(0.0)
@@ -77,15 +77,13 @@ def test_one_event_a_reason_however_often_it_is_polled() -> None:
 
 @pytest.mark.parametrize("why", [WaitReason.PACE, WaitReason.TOKENS, WaitReason.BLOCKED])
 def test_rates_of_a_lane_are_rate_limits(why: WaitReason) -> None:
-    """As those that are shared are."""
+    """They are named like shared limits."""
     assert names_of(waits(why))[-1] == "waiting_rate_limit"
 
 
-@pytest.mark.parametrize(
-    "why", [WaitReason.SLOT, WaitReason.TURN, WaitReason.CAP, WaitReason.BACKOFF, WaitReason.PAUSED]
-)
+@pytest.mark.parametrize("why", [WaitReason.SLOT, WaitReason.TURN, WaitReason.CAP, WaitReason.BACKOFF, WaitReason.PAUSED])
 def test_other_waits_are_for_the_lane(why: WaitReason) -> None:
-    """With the word of the kernel."""
+    """They contain the kernel's word for the reason."""
     told = told_of(waits(why))
     assert (told[-1].name, told[-1].details) == ("waiting_lane", {"lane": "lane", "why": why.value})
 
@@ -94,8 +92,8 @@ def turn(job: int, lane: str = "lane") -> Waiting:
     return Waiting(2.0, lane, WaitReason.TURN, None, job)
 
 
-def test_who_stands_behind_waits_for_what_the_first_waits_for() -> None:
-    """With the limits that lack room; on another lane, or when the first has gone, it is the lane's turn."""
+def test_a_queued_question_waits_for_the_same_cause_as_the_first() -> None:
+    """It names the limits without room; on another lane, or when the first has gone, that is its turn."""
     shrinks = Shortage("limit_decreasing", ("a:tpm",))
     for first, name, more in (
         (waits(WaitReason.SHARED_LIMIT, SHORT), "waiting_rate_limit", {"keys": ["a:rpm"]}),
@@ -119,10 +117,8 @@ def test_who_stands_behind_waits_for_what_the_first_waits_for() -> None:
     started = Admitted(1.5, 0, "lane")
     paced = attrs.evolve(waits(WaitReason.PACE), index=None)
     assert told_of(paced, started, turn(1))[-1].name == "waiting_lane"
-    assert (
-        told_of(waits(WaitReason.SHARED_LIMIT, SHORT), turn(1, "other"))[-1].name == "waiting_lane"
-    )
-    # Of two it is the one that was told of last.
+    assert told_of(waits(WaitReason.SHARED_LIMIT, SHORT), turn(1, "other"))[-1].name == "waiting_lane"
+    # Of two reasons, the last reported one counts.
     later = attrs.evolve(waits(WaitReason.SHARED_LIMIT, shrinks), index=2)
     for several in (
         [waits(WaitReason.SHARED_LIMIT, SHORT), later],
@@ -132,7 +128,7 @@ def test_who_stands_behind_waits_for_what_the_first_waits_for() -> None:
 
 
 def test_the_rest_of_a_call_is_named_by_why_it_was_refused() -> None:
-    """One too many is a rate; a failure is not, nor is one that comes after a call that was served."""
+    """A rate limit is a rate; a failure is not, nor is one after a successful call."""
     refused = Throttled(0.5, 0, "lane", 3.0, -math.inf)
     rest = waits(WaitReason.BACKOFF, until=3.5)
     assert names_of(refused, rest)[-1] == "waiting_rate_limit"
@@ -143,8 +139,8 @@ def test_the_rest_of_a_call_is_named_by_why_it_was_refused() -> None:
     )
 
 
-def test_who_is_started_late_says_what_for() -> None:
-    """The limits are those of whoever stood before it meanwhile, on its lane; without a wait none."""
+def test_a_late_start_contains_its_reasons() -> None:
+    """The limits are those of the questions before it on its lane; without a wait there are none."""
     behind = Waiting(0.5, "lane", WaitReason.TURN, None, None)
     other = waits(WaitReason.SHARED_LIMIT, attrs.evolve(SHORT, keys=("b:tpm",)))
 
@@ -172,7 +168,7 @@ def test_who_is_started_late_says_what_for() -> None:
     assert scheduled(waits(WaitReason.SHARED_LIMIT, SHORT), behind, waited={}) == {}
 
 
-def test_what_belongs_to_no_question_is_not_told() -> None:
+def test_what_belongs_to_no_question_is_not_reported() -> None:
     """The next job of a lane is not started yet, and not every note is an event."""
     assert (
         names_of(
@@ -185,7 +181,7 @@ def test_what_belongs_to_no_question_is_not_told() -> None:
 
 
 def test_rows_that_are_left_have_their_own_indices() -> None:
-    """Of a resumed task jobs are numbered anew; questions are not."""
+    """The jobs of a resumed task are numbered again; questions are not."""
     told = told_of(Admitted(0.0, 1, "lane"), rows=[3, 8])
     assert [(event.name, event.index, event.job) for event in told] == [
         ("task_start", None, None),
@@ -195,8 +191,8 @@ def test_rows_that_are_left_have_their_own_indices() -> None:
     ]
 
 
-def test_what_is_kept_with_a_row_is_what_was_told() -> None:
-    """Also where nobody listens."""
+def test_what_is_kept_with_a_row_is_what_was_reported() -> None:
+    """This holds without an observer too."""
     told = told_of(Admitted(0.5, 1, "lane"), CallStarted(0.75, 1, "lane"))
     life = QuestionRun(None).task("quiz", range(2))
     life.on_task_start(0.0)
@@ -238,7 +234,7 @@ some_events = st.lists(
 
 @given(some_events)
 def test_waits_and_runs_come_behind_a_reservation(events: list[Event]) -> None:
-    """Whatever the kernel tells: nothing waits or runs that did not ask, and no two of either in a row."""
+    """Nothing waits or runs without a reservation, and no event is repeated in a row."""
     told = told_of(*events)
     assert [event.sequence for event in told] == list(range(len(told)))
     for index in (0, 1):
@@ -250,8 +246,8 @@ def test_waits_and_runs_come_behind_a_reservation(events: list[Event]) -> None:
                 assert before != "reserving"
 
 
-def test_an_observer_that_raises_is_told_nothing_more(caplog: pytest.LogCaptureFixture) -> None:
-    """One entry of the log, with its traceback."""
+def test_an_observer_that_raises_is_not_called_again(caplog: pytest.LogCaptureFixture) -> None:
+    """The log has one entry, with its traceback."""
     told: list[str] = []
 
     def observe(event: QuestionEvent) -> None:

@@ -1,4 +1,4 @@
-"""In which order tasks start, by the rules alone: every graph, every policy, every order of ends."""
+"""The order of tasks by the rules alone: every graph, every policy, every order of ends."""
 
 from collections.abc import Mapping, Sequence
 
@@ -25,7 +25,7 @@ def task(name: str, needs: Sequence[str] = (), policy: FailedDependency = "skip"
 
 @st.composite
 def graphs(draw: st.DrawFn) -> Sequence[PreparedTask]:
-    """Up to seven tasks; each depends on some before it."""
+    """Draw up to seven tasks; each depends on some before it."""
     policies: st.SearchStrategy[FailedDependency] = st.sampled_from(POLICIES)
     found = []
     for place, name in enumerate(NAMES[: draw(st.integers(1, len(NAMES)))]):
@@ -36,12 +36,12 @@ def graphs(draw: st.DrawFn) -> Sequence[PreparedTask]:
 
 @attrs.define
 class Going:
-    """A run of tasks under way."""
+    """A run of tasks in progress."""
 
     tasks: Sequence[PreparedTask]
     started: dict[str, StartableTask] = attrs.field(factory=dict)
     ends: dict[str, TaskEnd] = attrs.field(factory=dict)
-    """Of those that are over."""
+    """The ends of tasks that have ended."""
 
     def start(self, found: Sequence[StartableTask]) -> None:
         active = [name for name in self.started if name not in self.ends]
@@ -53,7 +53,7 @@ class Going:
         self.started |= {self.tasks[one.place].id or "": one for one in found}
 
     def check(self, part: PreparedTask, one: StartableTask, active: Sequence[str]) -> None:
-        ends = {other: self.ends[other] for other in part.depends_on}  # all are over
+        ends = {other: self.ends[other] for other in part.depends_on}  # all have ended
         lost = [other for other, end in ends.items() if end == "incomplete"]
         cut = [other for other, end in ends.items() if end == "cut"]
         if not lost or part.when_failed == "run":
@@ -71,7 +71,7 @@ class Going:
 def test_every_task_starts_once_and_as_its_policy_says(
     tasks: Sequence[PreparedTask], data: st.DataObject
 ) -> None:
-    """When all that it depends on are over; what is held not before nothing else is under way."""
+    """It starts when all of its dependencies have ended; a held task only when no other task is running."""
     order, going = TaskOrder.of(tasks), Going(tasks)
     going.start(order.begin())
     while active := [name for name in going.started if name not in going.ends]:
@@ -91,7 +91,7 @@ def test_every_task_starts_once_and_as_its_policy_says(
 
 
 def test_chains_lead_to_what_was_run_and_is_not_complete() -> None:
-    """Through what was left out, and not through what ran all the same."""
+    """They pass through tasks that were not run, and not through tasks that ran anyway."""
     tasks = [
         task("a"),
         task("b", "a", "run"),
