@@ -286,7 +286,7 @@ REFUSED = (NoFileError, GradingError, ActionError)
 
 @pytest.fixture(params=LARGE)
 def trap(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Return the name of a trap that may be large; sockets need a short path, so the working folder is used."""
+    """Return the name of a trap that may be large; sockets need a short path, hence the working folder."""
     monkeypatch.chdir(tmp_path)
     return str(request.param)
 

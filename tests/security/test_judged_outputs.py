@@ -130,9 +130,9 @@ async def judge(kind: str, text: str, gaps: list[float], value: Any = None, **mo
 
 
 def gap_of(kind: str, text: str, **more: Any) -> tuple[float, str]:
-    """The longest gap of another lane, as on a machine that is not slow.
+    """Return the longest gap of another lane, as on a machine without other load.
 
-    The least of three, as other programs make caches cold.
+    It is the minimum of three, because other programs make caches cold.
     """
     least, said = float("inf"), ""
     for _ in range(3):

@@ -375,9 +375,9 @@ async def stopped(suite: PreparedSuite, path: Path, after: int, *, goes_on: bool
 
 
 def test_rows_that_never_began_are_a_range_and_cost_nothing(tmp_path: Path) -> None:
-    """200,000 rows, stopped after the first 20: those that never began are one line, and all are known.
+    """Of 200,000 rows, stopped after the first 20, those that never started are one line, and all are known.
 
-    More than 20 rows run, because rows are shown when they are on the disk: how many, the disk decides.
+    More than 20 rows run, because rows are emitted when they are on disk: the speed of the disk decides.
     """
     path, suite = tmp_path / "results.db", huge(200_000)
     seen = trio.run(lambda: stopped(suite, path, 20, goes_on=False))

@@ -49,7 +49,10 @@ AT_LOAD: list[tuple[str, str]] = [
     ("{% ifAsync n %}{% endif %}", "`{% ifAsync %}` at line 1; write `if`"),
     ("{{ True }}", "`True` as a name at line 1; write `true`"),
     ("{{ 1e3 }}", "`1e3` as a name at line 1; write the number out"),
-    ("{{ not n == 5 }}", "`not` before an operator, which applies to its first operand only at line 1"),
+    (
+        "{{ not n == 5 }}",
+        "`not` before an operator, which applies to its first operand only at line 1",
+    ),
     ("{{ not n + 1 }}", "`not` before an operator"),
     ("{{ 1 < n < 9 }}", "chained comparisons at line 1; write `a < b and b < c`"),
     (
@@ -66,7 +69,10 @@ AT_LOAD: list[tuple[str, str]] = [
     ("{{ (1, 2) }}", "values in parentheses, of which the last one counts at line 1"),
     ("{% set a, b = 1 %}", "`set` of several names, which all get one value at line 1"),
     ("{% set x %}{% set y = 1 %}{% endset %}", "`set` inside of a block whose text is captured"),
-    ("{% filter upper %}{% set y = 1 %}{% endfilter %}", "`set` inside of a block whose text is captured"),
+    (
+        "{% filter upper %}{% set y = 1 %}{% endfilter %}",
+        "`set` inside of a block whose text is captured",
+    ),
     ("{% for x in list if x %}{% endfor %}", "a condition of a loop at line 1"),
     (
         "{% for x in list %}{{ loop.cycle('a') }}{% endfor %}",
@@ -228,7 +234,10 @@ INSIDE: list[tuple[str, str]] = [
         "the template does what the sandbox refuses: access to attribute",
     ),
     ("{{ missing() }}", "{{ missing }} is not defined; the test has "),
-    ("{{ name() }}", 'the template cannot be rendered: "Bob" is not a function and cannot be called'),
+    (
+        "{{ name() }}",
+        'the template cannot be rendered: "Bob" is not a function and cannot be called',
+    ),
     ("{{ list.append(1) }}", '"append" is not defined in [1,2]'),
     ("{{ env.update({}) }}", "{{ env.update }} is not defined; the test has "),
     ("{{ range }}", "the template cannot be rendered: a function is printed, range_: call it"),
@@ -238,7 +247,10 @@ INSIDE: list[tuple[str, str]] = [
         "the template cannot be rendered: `in` requires a text, a list or an object on its right, got 5",
     ),
     ("{{ '{' | load }}", "the template cannot be rendered: `load` requires JSON: line 1, column 2"),
-    ("{{ missing | trim }}", "the template cannot be rendered: `trim` requires a text, got undefined"),
+    (
+        "{{ missing | trim }}",
+        "the template cannot be rendered: `trim` requires a text, got undefined",
+    ),
     (
         "{{ n | upper }}",
         "the template cannot be rendered: `upper` requires a text, got 5; `x | string` makes one",
@@ -261,7 +273,10 @@ INSIDE: list[tuple[str, str]] = [
     ),
     ("{{ list | select('nope') }}", 'the template cannot be rendered: unknown test "nope"'),
     ("{{ range(1 / 0) }}", "the template cannot be rendered: `range` needs numbers"),
-    ("{{ none | string }}", "the template cannot be rendered: `string` requires a value, got nothing"),
+    (
+        "{{ none | string }}",
+        "the template cannot be rendered: `string` requires a value, got nothing",
+    ),
     (
         "{{ none | urlencode }}",
         "the template cannot be rendered: `urlencode` requires a text, an object or pairs",
