@@ -1,7 +1,7 @@
 """The output of a model is data also outside of the prompts of later rows.
 
-This covers chains of questions with tools, comparisons of outputs, requests to webhooks, and files that agents
-write and read.
+This covers chains of questions with tools, comparisons of outputs, requests to webhooks, and files that
+agents write and read.
 """
 
 import functools
@@ -115,7 +115,7 @@ def test_a_webhook_is_sent_what_was_said(says: str) -> None:
 
 @functools.cache
 def _posted() -> Mapping[int, list[Any]]:
-    """Return the requests to a server for each payload: of the row that stores it, and of the one that uses it."""
+    """Return the requests to a server for each payload: of the row that stores it, and the one using it."""
     found: dict[int, list[Any]] = {}
 
     async def hook(_scope: Scope, receive: Receive, send: Send) -> None:
