@@ -241,7 +241,7 @@ def test_every_run_of_every_graph_is_that_of_the_plain_model(
         if step == helped_at:
             plain.active |= waits  # people said that these are done: nothing keeps them any more
             continue
-        # What nobody waits for any more is given up when nothing else moves, as a gate does it.
+        # A stuck name is given up when nothing else runs, as by a gate.
         name = data.draw(st.sampled_from(moving or sorted(stuck)))
         if name in waits or name in plain.active or states[name] is not None:
             done = name in plain.active and drawn.done[name]

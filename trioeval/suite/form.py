@@ -370,8 +370,10 @@ class ProviderIndex:
             return 0
         names = {entry.label or entry.id for entry in entries}
         if not self.is_right:
-            said = (one.get("label") or one.get("id") for _, one in _readable(self.written))
-            names = {name for name in said if isinstance(name, str)}
+            names_written = (
+                one.get("label") or one.get("id") for _, one in _readable(self.written)
+            )
+            names = {name for name in names_written if isinstance(name, str)}
         hint = f"{nearest(name, names)}; {_OWN}" if names else f"the suite has no providers; {_OWN}"
         raise MistakenError(Mistake(f"unknown provider {quote(name)}", hint))
 

@@ -54,11 +54,11 @@ def grader_hook(converter: cattrs.Converter, around: FileContext) -> Hook:
         entry: ProviderEntry = converter.structure(value, ProviderEntry)
         return value if isinstance(value, str) else entry
 
-    def of_role(role: Role, said: Any) -> Grader | None:
+    def of_role(role: Role, judge: Any) -> Grader | None:
         if role not in ROLES:
             message = f'"{role}" is not a role of a grader'
             raise MistakenError(Mistake(message, nearest(role, ROLES), key=True))
-        return None if said is None else one(said)
+        return None if judge is None else one(judge)
 
     def hook(value: Any, _wanted: Any) -> Graders | None:
         match value:
@@ -66,28 +66,28 @@ def grader_hook(converter: cattrs.Converter, around: FileContext) -> Hook:
                 return None
             case dict() if "id" not in value and not value.keys().isdisjoint(ROLES):
                 found = read_each(value.items(), of_role)
-                return {role: said for role, said in found.items() if said is not None}
+                return {role: judge for role, judge in found.items() if judge is not None}
             case _:
                 return one(value)
 
     return hook
 
 
-def grader_for(said: Any, role: Role) -> ProviderEntry | None:
+def grader_for(judge: Any, role: Role) -> ProviderEntry | None:
     """Return the judge for a role; None if none is given for it.
 
     Example:
-        >>> said = {"text": "openai:gpt-4.1"}
-        >>> grader_for(said, "text").id, grader_for(said, "embedding")
+        >>> judge = {"text": "openai:gpt-4.1"}
+        >>> grader_for(judge, "text").id, grader_for(judge, "embedding")
         ('openai:gpt-4.1', None)
     """
-    match said:
+    match judge:
         case str():
-            return ProviderEntry(id=said)
+            return ProviderEntry(id=judge)
         case ProviderEntry():
-            return said
+            return judge
         case Mapping():
-            return grader_for(said.get(role), role)
+            return grader_for(judge.get(role), role)
         case _:
             return None
 

@@ -79,8 +79,8 @@ def count_columns(suite: Suite) -> RowCount:
     """Return the number of columns if every provider without own prompts gets all prompts."""
     prompts = len(suite.prompts)
     providers = sum(entry.prompts is None for entry in suite.providers)
-    told = f"{_number(prompts, 'prompt')} × {_number(providers, 'provider')}"
-    return RowCount(prompts * providers, told, "$.prompts")
+    text = f"{_number(prompts, 'prompt')} × {_number(providers, 'provider')}"
+    return RowCount(prompts * providers, text, "$.prompts")
 
 
 def stretch_sizes(steps: Expansion) -> Iterator[tuple[Stretch, int]]:
@@ -187,13 +187,13 @@ def check_rows(counted: RowCount, most: int, *, numbered: bool = True) -> None:
     Raises:
         TooManyRowsError: There are more.
     """
-    told = f"{counted.rows:,} rows: {counted.factors}"
+    text = f"{counted.rows:,} rows: {counted.factors}"
     if most and counted.rows > most:
         hint = f"a run may have {most:,}; raise --max-rows (evaluateOptions.maxRows), or use -n"
-        raise TooManyRowsError(Problem(counted.path, told, hint), counted.rows)
+        raise TooManyRowsError(Problem(counted.path, text, hint), counted.rows)
     if numbered and counted.rows > MOST_NUMBERED:
         hint = f"a task can have at most {MOST_NUMBERED:,} rows; split the suite, or use -n"
-        raise TooManyRowsError(Problem(counted.path, told, hint), counted.rows)
+        raise TooManyRowsError(Problem(counted.path, text, hint), counted.rows)
 
 
 def _columns(steps: Expansion, stretch: Stretch) -> str:

@@ -95,9 +95,11 @@ def with_own_types(document: Any, around: FileContext) -> FileContext:
     If `DISABLE_AJV_STRICT_MODE` is set, JSON schemas may have unknown keywords.
     """
     lenient = LENIENT_KINDS if around.switch("DISABLE_AJV_STRICT_MODE") else {}
-    said = document.get("assertionTypes", document.get("assertion_types")) if _is(document) else {}
+    written = (
+        document.get("assertionTypes", document.get("assertion_types")) if _is(document) else {}
+    )
     found: dict[str, Kind] = {}
-    for name, text in said.items() if _is(said) else ():
+    for name, text in written.items() if _is(written) else ():
         try:
             found[name] = _own_type(name, text, around)
         except MistakenError:
@@ -444,8 +446,8 @@ def test_hook(converter: cattrs.Converter, around: FileContext, extra: ExtraForm
         mistakes = Mistakes()
         variables: Any = {}
         with mistakes.below("vars"):
-            said = value["vars"]
-            found = read_vars(said, around) if isinstance(said, str | list) else said
+            written = value["vars"]
+            found = read_vars(written, around) if isinstance(written, str | list) else written
             variables = resolve_file_vars(found, around) if isinstance(found, dict) else found
         with mistakes.below():
             test = structure({**value, "vars": {} if variables is None else variables}, wanted)

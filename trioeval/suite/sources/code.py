@@ -231,21 +231,21 @@ def call_for_each(
             under_way.forget(process)
         answered.seek(0)
         printed.seek(-min(_PRINTED, printed.seek(0, os.SEEK_END)), os.SEEK_END)
-        answer, said = answered.read(), printed.read().decode("utf-8", "replace").strip()
-    hint = f"it printed: {said.splitlines()[-1]}" if said else None
+        answer, printed_text = answered.read(), printed.read().decode("utf-8", "replace").strip()
+    hint = f"it printed: {printed_text.splitlines()[-1]}" if printed_text else None
     if not ended:
         raise MistakenError(Mistake(f"{name} did not end within {limit:g} seconds", hint))
     if not answer:
         message = f"{name} ended without an answer, with exit code {process.returncode}"
         raise MistakenError(Mistake(message, hint))
-    told = json.loads(answer)
-    if failure := told.get("error"):
+    response = json.loads(answer)
+    if failure := response.get("error"):
         line = None if shown else failure["line"]
         where = f"in line {line} of {file.name}" if line else None
         at = (failure["call"],) if len(calls) > 1 else ()
         hint = "; ".join(filter(None, (where, hint))) or None
         raise MistakenError(Mistake(f"{name} failed: {failure['what']}", hint, at=at))
-    values: list[Any] = told["values"]
+    values: list[Any] = response["values"]
     return values
 
 
@@ -390,7 +390,7 @@ def _run_script(
 ) -> list[Any]:
     asked = [[checked_script(script).source, values] for values in calls]
     # With the interpreter of this process, for which the engine is installed.
-    told = call_for_each(
+    response = call_for_each(
         Path(engine.__file__),
         "run",
         asked,
@@ -399,11 +399,11 @@ def _run_script(
         executable=sys.executable,
         shown="transformVars",
     )
-    for position, answer in enumerate(told):
+    for position, answer in enumerate(response):
         if "error" in answer:
             at = (position,) if len(calls) > 1 else ()
             raise MistakenError(Mistake(f"transformVars fails: {answer['error']}", at=at))
-    return [answer["value"] for answer in told]
+    return [answer["value"] for answer in response]
 
 
 _PYTHON_FUNCTION = re.compile(r"(?:file://)?.+\.py:\w+(?:\.\w+)*")

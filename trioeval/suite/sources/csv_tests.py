@@ -197,14 +197,14 @@ def read_table(
         ]
         for warning in table.placed(header, odd, file):
             around.warn(warning)
-        told: set[str] = set()
+        reported: set[str] = set()
         for number, row in enumerate(rows):
-            if row.swallowed is not None and _SWALLOWED not in told:
-                told.add(_SWALLOWED)
+            if row.swallowed is not None and _SWALLOWED not in reported:
+                reported.add(_SWALLOWED)
                 place = table.place(row.swallowed)
                 around.warn(Mistake(_SWALLOWED, _ONE_KIND, file=file, place=place))
             for warning in table.placed(
-                row, _suspects(columns, row, number, around.kinds, told), file
+                row, _suspects(columns, row, number, around.kinds, reported), file
             ):
                 around.warn(warning)
             try:
@@ -245,14 +245,14 @@ def _repeated(columns: Sequence[TableColumn]) -> Iterator[tuple[int, Mistake]]:
 
 
 def _suspects(
-    columns: Sequence[TableColumn], row: CsvRow, number: int, kinds: Kinds, told: set[str]
+    columns: Sequence[TableColumn], row: CsvRow, number: int, kinds: Kinds, reported: set[str]
 ) -> Iterator[tuple[int, Mistake]]:
     """Yield warnings about cells that look like assertions and are texts; each word is reported once."""
     for cell, (column, text) in enumerate(zip(columns, row.cells, strict=False)):
         if column.role == "assertion" and (found := looks_typed(text, kinds)) is not None:
             word, warning = found
-            if word not in told:
-                told.add(word)
+            if word not in reported:
+                reported.add(word)
                 yield cell, attrs.evolve(warning, at=(number, column.name))
 
 
@@ -488,7 +488,7 @@ def _check_cells(file: Path, sheet: Any) -> None:
     """
     mistakes: list[Mistake] = []
     try:
-        with zipfile.ZipFile(file) as archive, archive.open(sheet._worksheet_path) as source:  # noqa: SLF001 - there is no public access
+        with zipfile.ZipFile(file) as archive, archive.open(sheet._worksheet_path) as source:  # noqa: SLF001 - not available in public
             for message, place in itertools.islice(_lost_cells(source), MOST_SHOWN):
                 mistakes.append(Mistake(message, _SAVE_AGAIN, file=file, place=place))
     except (ET.ParseError, KeyError, OSError, ValueError, zipfile.BadZipFile) as error:
