@@ -267,7 +267,7 @@ def test_aimd_hears_nothing_more_of_a_wave_when_calls_start_again() -> None:
 
 
 def test_aimd_is_not_cut_by_a_single_call_at_a_width_that_was_served() -> None:
-    """A single refusal at a served limit does not cut it, even with a wait; a second one in the round does."""
+    """A single refusal at a served limit does not cut it, even with a wait; a second one does."""
     limit = AimdLimit(16)
     refuse_wave(limit, 8)
     serve_round(limit)

@@ -159,7 +159,7 @@ def told(result: DatasetResult | None, *, has_rivals: bool) -> Any:
 def test_co_70_a_dataset_that_is_cut_anywhere_is_the_same_in_the_end(
     document: dict[str, Any], cuts: list[int], *, fails: bool
 ) -> None:
-    """RESUME: a cut and resumed dataset has the same files and numbers, and no stored reply is requested again."""
+    """RESUME: a cut and resumed dataset has the same files and numbers, without repeated calls."""
     filters = ["dropWhen" in column for column in document["columns"]].count(True)
     fails = fails and not filters
     has_rivals = filters > 1

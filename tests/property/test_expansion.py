@@ -216,7 +216,7 @@ def found(steps: Sequence[Any]) -> list[Wanted]:
 def test_steps_are_those_of_the_nested_loops(
     suite: Suite, selected: set[int] | None, first_n: int | None
 ) -> None:
-    """Every index gives the step of the nested loops, in any order of access; unselected steps leave holes."""
+    """Every index gives the step of the nested loops, in any order; unselected steps leave holes."""
     steps = expand(suite, selected, first_n=first_n)
     wanted = list(by_nested_loops(suite, selected, first_n))
     assert len(steps) == len(wanted)

@@ -423,7 +423,7 @@ def test_a_call_refused_among_others_that_succeed_shows_no_outage(
 
 
 def test_a_generation_is_over_when_its_last_call_is() -> None:
-    """A generation ends with its last call; later calls do not belong to it, and a failure is not a success."""
+    """A generation ends with its last call; later calls do not belong to it."""
     lane = Lane(make(4, adaptive=False))
     seen = []
     for _ in range(3):
