@@ -1,4 +1,4 @@
-"""What a readiness decides beyond who may start: the order on a lane, withdrawal, salvage rounds."""
+"""Decisions of a readiness beyond the start: order on a lane, withdrawal, salvage rounds."""
 
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -154,7 +154,7 @@ def run_told(
 
 
 def test_ready_jobs_of_a_lane_start_by_rank_and_then_by_index() -> None:
-    """As tuples are compared; those without a rank come first."""
+    """Ready jobs start by rank, compared as tuples, then by index."""
     ranks = {0: (2,), 1: (1, 5), 2: (1,), 3: (1, -math.inf), 5: (2,)}
     seen = run_told(Told(range(6), ranks=ranks), [1] * 6)
     assert seen.order == [4, 2, 3, 1, 0, 5]
@@ -162,13 +162,13 @@ def test_ready_jobs_of_a_lane_start_by_rank_and_then_by_index() -> None:
 
 
 def test_a_job_that_becomes_ready_later_passes_those_of_a_higher_rank() -> None:
-    """It does not come back to who has started."""
+    """A job that becomes ready later passes unstarted jobs of a higher rank."""
     told = Told([0, 1, 2], {0: ReadinessUpdate([3])}, ranks={0: (0,), 1: (4,), 2: (6,), 3: (5,)})
     assert run_told(told, [1] * 4).order == [0, 1, 3, 2]
 
 
 def test_the_rank_is_asked_each_time_that_a_job_may_start() -> None:
-    """Also when the run itself says that a salvage round has come; once each time."""
+    """The rank is computed once each time that a job becomes ready."""
     told = Told([0, 1], ranks={0: (1,), 1: (0,)})
     seen = run_told(told, [-1, -1], salvage_rounds=1)
     assert seen.order == [1, 0, 1, 0]
@@ -176,14 +176,14 @@ def test_the_rank_is_asked_each_time_that_a_job_may_start() -> None:
 
 
 def test_ranks_order_those_that_wait_for_their_key_when_it_is_theirs() -> None:
-    """A key goes by index; the rank counts among those that may start."""
+    """A key passes by index; the rank orders jobs that have theirs."""
     told = Told(range(4), ranks={0: (0,), 1: (9,), 2: (8,), 3: (7,)})
     seen = run_told(told, [1] * 4, keys={0: "k", 1: "k", 2: "k"})
     assert seen.order == [0, 3, 1, 2]
 
 
 def test_who_was_ready_or_waited_for_its_key_may_be_withdrawn() -> None:
-    """BLOCK: its outcome comes at once, it never starts, and its key goes on to the next."""
+    """BLOCK: a ready or key-waiting job can be withdrawn, and its key passes on."""
     told = Told(range(5), {0: ReadinessUpdate(blocked=[(3, 0), (2, 4)])})
     seen = run_told(told, [1] * 5, keys={0: "k", 2: "k", 4: "k"})
     assert seen.order == [0, 1, 4]
@@ -192,7 +192,7 @@ def test_who_was_ready_or_waited_for_its_key_may_be_withdrawn() -> None:
 
 
 def test_who_is_named_and_blocked_at_once_is_withdrawn() -> None:
-    """`ready` counts before `blocked`."""
+    """A job in both `ready` and `blocked` is withdrawn."""
     told = Told([0], {0: ReadinessUpdate([2, 1], [(2, 0)])})
     seen = run_told(told, [1] * 3)
     assert seen.order == [0, 1]
@@ -200,7 +200,7 @@ def test_who_is_named_and_blocked_at_once_is_withdrawn() -> None:
 
 
 def test_who_is_set_aside_may_be_withdrawn_and_keeps_its_failure() -> None:
-    """TOTAL: whoever was to say when its round comes."""
+    """TOTAL: a withdrawn job that was set aside keeps its failure."""
     for again in ({}, {0: ReadinessUpdate()}):
         told = Told([0, 1], {1: ReadinessUpdate(blocked=[(0, 1)])}, again)
         seen = run_told(told, [-1, 1], salvage_rounds=1)
@@ -211,10 +211,8 @@ def test_who_is_set_aside_may_be_withdrawn_and_keeps_its_failure() -> None:
 
 
 def test_who_waits_for_its_next_round_on_the_lane_may_be_withdrawn() -> None:
-    """It was named again and has not started: the failure of its last run is its outcome."""
-    told = Told(
-        [0, 1], {1: ReadinessUpdate(blocked=[(0, 1)])}, {0: ReadinessUpdate([0, 2])}, {0: (5,)}
-    )
+    """A job that waits for its next round can be withdrawn and keeps its failure."""
+    told = Told([0, 1], {1: ReadinessUpdate(blocked=[(0, 1)])}, {0: ReadinessUpdate([0, 2])}, {0: (5,)})
     seen = run_told(told, [-1, 2, 3], lanes=[attrs.evolve(A, max_concurrency=2)], salvage_rounds=1)
     assert seen.order == [1, 0, 2]
     assert seen.settled == [1, 0, 2]
@@ -224,7 +222,7 @@ def test_who_waits_for_its_next_round_on_the_lane_may_be_withdrawn() -> None:
 
 
 def test_a_withdrawal_of_all_that_a_lane_had_leaves_nobody_in_line() -> None:
-    """LEAK: who stood in line for the job goes home, while the run goes on and when it ends."""
+    """LEAK: after the withdrawal of all jobs of a lane no worker stays in its queue."""
     waiting = list[int]()
 
     async def watch(lanes: Lanes) -> None:
@@ -245,7 +243,7 @@ def test_a_withdrawal_of_all_that_a_lane_had_leaves_nobody_in_line() -> None:
 
 
 def test_a_lane_whose_jobs_were_withdrawn_takes_what_becomes_ready_later() -> None:
-    """Somebody stands in line again."""
+    """A lane whose jobs were withdrawn starts jobs that become ready later."""
     lanes = [attrs.evolve(A, min_gap=4.0), LaneSpec("b", 1)]
     told = Told([0, 1, 2], {0: ReadinessUpdate([3], [(2, 0)]), 3: ReadinessUpdate([4])})
     seen = run_told(told, [1, 0, 1, 1, 1], lanes=lanes, on={0: "b", 3: "b"})
@@ -253,7 +251,7 @@ def test_a_lane_whose_jobs_were_withdrawn_takes_what_becomes_ready_later() -> No
 
 
 def test_a_job_that_has_left_its_lane_may_be_withdrawn() -> None:
-    """It waits until another one is over, and does not start then; nobody waits for it at the end."""
+    """A job that has left its lane can be withdrawn."""
     looked = list[int]()
 
     def needs_no_lane(job: Job[float]) -> bool:
@@ -273,17 +271,15 @@ def test_a_job_that_has_left_its_lane_may_be_withdrawn() -> None:
 
 
 def test_a_rank_is_kept_by_a_job_that_leaves_its_lane() -> None:
-    """Those on no lane start by rank and index, too."""
+    """Jobs on no lane start by rank and index, too."""
     told = Told([0, 1, 2, 3], ranks={1: (2,), 2: (1,), 3: (1,)})
     seen = run_told(told, [1, 1, 1, 1], needs_no_lane=lambda _job: True, max_live_jobs=1)
     assert seen.order == [0, 2, 3, 1]
 
 
 def test_a_readiness_says_when_the_round_of_a_job_comes() -> None:
-    """While others go on: in the answer itself, or in a later one; told of when it is named."""
-    told = Told(
-        [0, 1, 2, 3], {2: ReadinessUpdate([0])}, {0: ReadinessUpdate(), 1: ReadinessUpdate([1])}
-    )
+    """A readiness chooses the time of a salvage round, at once or later."""
+    told = Told([0, 1, 2, 3], {2: ReadinessUpdate([0])}, {0: ReadinessUpdate(), 1: ReadinessUpdate([1])})
     seen = run_told(told, [-1, -1, 1, 1], salvage_rounds=1)
     assert seen.starts == [(0, 0), (1, 1), (1, 2), (2, 3), (0, 4), (3, 5)]
     assert seen.salvaged == [Salvaged(2.0, (1,)), Salvaged(4.0, (0,))]
@@ -291,7 +287,7 @@ def test_a_readiness_says_when_the_round_of_a_job_comes() -> None:
 
 
 def test_a_job_that_is_named_again_and_blocked_at_once_has_no_round() -> None:
-    """Blocked wins: no round is announced that never comes, and its failure is its outcome."""
+    """A job named again and blocked at once gets no round, and keeps its failure."""
     told = Told([0, 1], {}, {0: ReadinessUpdate([0], [(0, 0)])})
     seen = run_told(told, [-1, 1], salvage_rounds=1)
     assert seen.order == [0, 1]
@@ -300,23 +296,21 @@ def test_a_job_that_is_named_again_and_blocked_at_once_has_no_round() -> None:
 
 
 def test_jobs_named_again_together_are_told_of_together_in_index_order() -> None:
-    """Beside jobs that were never set aside."""
-    told = Told(
-        [0, 1, 2], {2: ReadinessUpdate([1, 3, 0])}, {0: ReadinessUpdate(), 1: ReadinessUpdate()}
-    )
+    """Jobs named again together are reported together in index order."""
+    told = Told([0, 1, 2], {2: ReadinessUpdate([1, 3, 0])}, {0: ReadinessUpdate(), 1: ReadinessUpdate()})
     seen = run_told(told, [-1, -1, 1, 1], salvage_rounds=1)
     assert seen.salvaged == [Salvaged(3.0, (0, 1))]
     assert seen.order == [0, 1, 2, 0, 1, 3]
 
 
 def test_a_job_that_keeps_its_key_is_run_again_before_the_next_of_the_key() -> None:
-    """It has no outcome, so it has its key."""
+    """A job that is set aside keeps its key until its outcome."""
     told = Told([0, 1], again={0: ReadinessUpdate([0])})
     assert run_told(told, [-1, 1], keys={0: "k", 1: "k"}, salvage_rounds=1).order == [0, 0, 1]
 
 
 def test_a_job_whose_round_never_comes_ends_the_run() -> None:
-    """No hang, whatever else was forgotten; what it failed with is its outcome."""
+    """A job that is never named again ends the run and keeps its failure."""
     seen = run_told(Told([0, 1], again={0: ReadinessUpdate()}), [-1, 1, 1], salvage_rounds=1)
     assert str(seen.error) == "2 jobs of the plan never became ready, 1 of them again"
     assert [type(outcome) for outcome in seen.outcomes] == [Failed, Done, NotRun]
@@ -324,7 +318,7 @@ def test_a_job_whose_round_never_comes_ends_the_run() -> None:
 
 @pytest.mark.parametrize("ends", [{"stop_at": 2.5}, {"deadline": 2.5}])
 def test_who_is_set_aside_when_the_run_ends_keeps_its_failure(ends: Mapping[str, Any]) -> None:
-    """TOTAL: named again or not."""
+    """TOTAL: a job that is set aside when the run ends keeps its failure."""
     again = {0: ReadinessUpdate(), 1: ReadinessUpdate([1, 3])}
     told = Told([0, 1, 2], again=again, ranks={1: (1,), 2: (2,)})
     seen = run_told(told, [-1, -1, 1, 5], salvage_rounds=1, **ends)
@@ -334,7 +328,7 @@ def test_who_is_set_aside_when_the_run_ends_keeps_its_failure(ends: Mapping[str,
 
 
 def test_who_is_named_again_on_a_lane_that_was_closed_keeps_its_failure() -> None:
-    """HONEST: it is not said never to have run, and its readiness hears of its outcome."""
+    """HONEST: a job named again on a closed lane keeps its failure."""
     lanes = [attrs.evolve(A, breaker_threshold=1), LaneSpec("b", 1)]
     told = Told([0, 1], {1: ReadinessUpdate([0]), 0: ReadinessUpdate([2])}, {0: ReadinessUpdate()})
     seen = run_told(told, [-1, -1, 1], lanes=lanes, on={2: "b"}, fatal=1, salvage_rounds=1)
@@ -345,7 +339,7 @@ def test_who_is_named_again_on_a_lane_that_was_closed_keeps_its_failure() -> Non
 
 
 def test_a_withdrawal_costs_the_same_however_many_jobs_wait() -> None:
-    """Ten thousand are withdrawn one by one: the plan is looked up a few times for each."""
+    """Each of ten thousand withdrawals costs a few look-ups."""
     size, looked = 10_000, 0
 
     class Counting(Sequence[Job[None]]):
@@ -421,7 +415,7 @@ BLOCKS = "the readiness of the plan blocks job "
     ],
 )
 def test_what_a_readiness_may_not_say_ends_the_run(told: Told, message: str) -> None:
-    """As a fault of the plan that names the job and what is wrong. 3 is under way when 0 is over."""
+    """A violation by a readiness ends the run with a PlanError that names the job."""
     lanes = [A, LaneSpec("b", 1), attrs.evolve(A, name="c")]
     seen = run_told(told, [1, 1, 1, 9, -0.5], lanes=lanes, on={3: "b", 4: "c"}, salvage_rounds=1)
     assert str(seen.error) == message
