@@ -192,7 +192,7 @@ def test_rows_that_nobody_could_compare_keep_what_is_known() -> None:
         assert row.status is Status.ERROR
         assert row.error is not None
         assert row.error.startswith(
-            "assert[1] (select-best): the reply of the judge cannot be used"
+            "assert[1] (select-best): the judge's reply is unusable"
         )
         assert row.reply is not None
         assert [part.assertion and part.assertion.type for part in row.graded] == ["contains"]
