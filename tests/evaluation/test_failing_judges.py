@@ -217,8 +217,8 @@ def test_a_judge_that_fails_when_it_is_cut_off_fails_nobody() -> None:
     ("value", "told"),
     [
         ("any", "its judge failed: KeyError: 'x'"),
-        ("few", "compares_badly must give a list of findings"),
-        ("seven", "compares_badly must give a list of findings"),
+        ("few", "compares_badly must return a list of findings"),
+        ("seven", "compares_badly must return a list of findings"),
     ],
 )
 def test_whatever_a_comparison_raises_is_its_own_error(value: str, told: str) -> None:

@@ -44,20 +44,19 @@ def run_limits_server(
 ) -> int:
     """Serve, print the base URL on stdout, and return when a signal comes.
 
-    Requests under way are answered then; a second signal cuts them off.
+    Pending requests are answered then; a second signal cancels them.
 
     Raises:
-        UsageError: It is not said which limits, or who may use them; something is said that is without
-            effect; or the address cannot be bound.
+        UsageError: The limits or the token are missing, a flag has no effect, or the address cannot be bound.
         LimitError: Redis cannot be used.
         SuiteError: The file of limits cannot be read.
-        OutputError: It could not be written at the end.
+        OutputError: The file of limits could not be written at the end.
     """
     with requires_extra("serve"):
         from trioeval.limits.server import ServeSettings  # noqa: PLC0415 - an extra
 
     if limits is None and redis is None:
-        raise UsageError("say which limits to serve: --limits FILE, or --redis redis://host")
+        raise UsageError("nothing to serve: give --limits FILE, or --redis redis://host")
     if redis is not None and not redis.startswith(("redis://", "rediss://", "unix://")):
         raise UsageError("--redis must begin with redis://, rediss:// or unix://")
     given = _token(token, host)
@@ -77,17 +76,17 @@ def run_limits_server(
 
 
 def _token(token: str | None, host: str) -> str | None:
-    """What clients have to send, if that is said.
+    """Return the token that clients must send, if one is given.
 
     Raises:
-        UsageError: It cannot be sent, or there is none although others can connect.
+        UsageError: It cannot be sent, or it is missing although other hosts can connect.
     """
     token = token if token is not None else os.environ.get(TOKEN_VARIABLE) or None
     if token is not None and not _TOKEN.fullmatch(token):
-        raise UsageError("the token must be of printable ASCII characters, without blanks")
+        raise UsageError("the token must consist of printable ASCII characters, without blanks")
     if token is None and not is_loopback(host):
         raise UsageError(
-            f"--host {host} can be reached from elsewhere: set {TOKEN_VARIABLE}, or give --token"
+            f"--host {host} is reachable from other hosts: set {TOKEN_VARIABLE}, or give --token"
         )
     return token
 
@@ -99,7 +98,7 @@ async def _serve(
     made_token: str | None,
     interrupts: Interrupts,
 ) -> TrioevalError | OSError | None:
-    """Returns why it could not serve; None once it has. A token that was made is in a file for clients."""
+    """Serve until stopped; return the error that prevented it, if any. A generated token is in a file."""
     from trioeval.limits.server import serve_limits  # noqa: PLC0415 - an extra
 
     stop = trio.Event()
@@ -129,13 +128,13 @@ async def _serve(
 
 @contextmanager
 def _told(made: str | None, url: str) -> Iterator[str]:
-    """Tell the URL; programs of this user find the token for as long as the block.
+    """Print the URL; programs of this user find the token for as long as the block.
 
     Yields:
-        What is said of it.
+        A note about the token.
 
     Raises:
-        UsageError: There is no place for it.
+        UsageError: The token file cannot be written.
     """
     if made is None:
         show(url)
@@ -145,8 +144,8 @@ def _told(made: str | None, url: str) -> Iterator[str]:
         path = keep_token(urlsplit(url).port or 0, made)
     except OSError as error:
         raise UsageError(
-            f"the token of this server has no place that is one user's alone ({error.strerror or error}): "
-            f"set {TOKEN_VARIABLE}, here and for its clients"
+            f"the token of this server cannot be stored where only this user can read it "
+            f"({error.strerror or error}): set {TOKEN_VARIABLE}, here and for its clients"
         ) from error
     try:
         show(url)
