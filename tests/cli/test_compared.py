@@ -118,7 +118,7 @@ def test_people_and_programs_are_told_the_same(
     flags = ["latest~2", "latest~1", "--confidence", "0.9"]
     _, told, _ = compare(folder, monkeypatch, capsys, flags)
     lines = told.splitlines()
-    assert [line.split(" of ")[1].split(", begun")[0] for line in lines[:2]] == [
+    assert [line.split(" of ")[1].split(", started")[0] for line in lines[:2]] == [
         "0.json: finished",
         "1.json: finished",
     ]

@@ -98,7 +98,7 @@ def test_a_full_disk_is_told_once_and_what_fits_is_there(tmp_path: Path) -> None
     writing.write(trace.tail(2.0))
     writing.close()
     assert warnings == [
-        f"--trace {path}: cannot be written: No space left on device; the run goes on without it"
+        f"--trace {path}: cannot be written: No space left on device; the run continues without it"
     ]
     text = path.read_text()
     assert 500 < len(text) < 1000

@@ -175,7 +175,7 @@ def test_a_store_may_be_empty_damaged_or_gone(database: Path, tmp_path: Path) ->
         async with open_store(empty):
             pass
         async with serving(empty) as server:
-            assert "No run has begun yet" in (await server.ask("/")).body
+            assert "No run yet" in (await server.ask("/")).body
         copy(database, damaged)
         async with serving(damaged) as server:
             run = await only_run(server)
@@ -197,7 +197,7 @@ def test_a_store_may_be_empty_damaged_or_gone(database: Path, tmp_path: Path) ->
                 assert (part.status, part.headers["hx-retarget"]) == (500, "#said")
                 assert "damaged" in part.body
             damaged.unlink()
-            assert "No run has begun yet" in (await server.ask("/")).body
+            assert "No run yet" in (await server.ask("/")).body
             assert "there is no store of runs here" in (await server.ask(f"/run/{run}")).body
             damaged.write_bytes(whole)
             assert (await server.ask(f"/run/{run}")).status == 200
@@ -280,10 +280,10 @@ def test_a_run_is_watched_and_steered_to_its_end(tmp_path: Path) -> None:
                     await one.until("width 7")
                     for form, says in (
                         ({"do": "retune", "lane": "b", "tpm": "9"}, "has no rate of tokens"),
-                        ({"do": "retune", "lane": "a"}, "say a width, rpm or tpm"),
+                        ({"do": "retune", "lane": "a"}, "set a width, rpm or tpm"),
                         ({"do": "retune", "lane": "a", "rpm": "nan"}, "rpm must be a number"),
                         ({"do": "retune", "lane": "a", "width": "1.5"}, "must be a whole number"),
-                        ({"do": "pause", "lane": "%3Cb%3E"}, "there is no lane"),
+                        ({"do": "pause", "lane": "%3Cb%3E"}, "unknown lane"),
                         ({"do": "pause"}, "lane is missing"),
                         ({"do": "%00halt"}, "do must be one of"),
                         ({}, "do must be one of"),
@@ -304,7 +304,7 @@ def test_a_run_is_watched_and_steered_to_its_end(tmp_path: Path) -> None:
                     assert "2 rows not run; continue with" in browser.heard
                     assert "<code>trioeval resume eval-9</code>" in browser.heard
                 told = await server.steer("eval-9", do="stop")
-                assert "does not listen" in told.body
+                assert "does not accept commands" in told.body
 
     in_trio(main)
 
@@ -323,7 +323,7 @@ def test_a_run_is_steered_from_a_page_that_nobody_has_looked_at_for_a_while(tmp_
             assert watched.lanes["a"].statistics().paused
             assert "cancelling" in (await server.steer("eval-9", do="cancel")).body
             assert watched.cancelled.cancel_called
-            assert "does not listen" in (await server.steer("eval-8", do="stop")).body
+            assert "does not accept commands" in (await server.steer("eval-8", do="stop")).body
 
     in_trio(main)
 

@@ -91,10 +91,10 @@ class Host:
     _answers: dict[LoadedFile, Answers] = attrs.field(init=False, factory=dict)
     _thread: threading.Thread | None = attrs.field(init=False, default=None)
     _opened: "Future[_Inside | None]" = attrs.field(init=False, factory=Future)
-    _failure: str = attrs.field(init=False, default="it could not be run")
+    _failure: str = attrs.field(init=False, default="the suite could not be run")
 
     def has(self, loaded: LoadedFile, key: Key) -> bool:
-        """Whether an item belongs to its files."""
+        """Return whether an item belongs to its files."""
         wanted = self.files.get(loaded)
         return wanted is not None and key in wanted.keys
 
@@ -163,7 +163,7 @@ class Host:
             stop = trio.Event()
 
             def cannot_keep(error: Exception) -> None:
-                self.warnings.put(f"{error}: rows under way may finish, no others are started")
+                self.warnings.put(f"{error}: running rows may finish, no others are started")
                 stop.set()
 
             database = session.settings.db or session.folder / "results.db"
@@ -214,7 +214,7 @@ async def _serve(run: FileRun) -> None:
 def _told(error: BaseException) -> str:
     if isinstance(error, TrioevalError | OSError):
         return inert_lines(error, _REASON)
-    return inert(f"{type(error).__name__}: {error}; this is a fault of trioeval", _REASON)
+    return inert(f"{type(error).__name__}: {error}; this is a bug in trioeval", _REASON)
 
 
 def _join(thread: threading.Thread) -> None:

@@ -105,7 +105,7 @@ class Settings:
     max_concurrency: int | None = None
     """The most calls in flight of each lane, ≥ 1; None uses the suites' values."""
     is_cached: bool = True
-    """Whether replies are cached."""
+    """True if replies are cached."""
     cache: Path | None = None
     """The file of the cache; None is a cache in memory."""
     db: Path | None = None
@@ -171,7 +171,7 @@ class LoadedFile:
     checked: PreparedSuite = attrs.field(repr=False)
     """The suite before its extensions change it: those are called for runs, not for collecting."""
     has_extensions: bool
-    """Whether its rows are only known after it was started."""
+    """True if its rows are only known after it was started."""
 
     def prepared(self) -> PreparedSuite:
         """Return the suite to run, after the extensions' hooks for the start of a run.

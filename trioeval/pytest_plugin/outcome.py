@@ -47,7 +47,7 @@ def told_of_row(record: RowRecord) -> Told:
     properties = [*_properties(record)]
     if status is Status.PASS:
         return Told(ending="passed", properties=properties)
-    reason = inert_lines(record.error or "no reason is known", _REASON)
+    reason = inert_lines(record.error or "no reason given", _REASON)
     if record.outcome in _UNASKED or record.question.get("outcome") == "skipped":
         return Told(ending="skipped", text=inert(reason, _BRIEF), properties=properties)
     if not status.has_verdict:
@@ -85,7 +85,7 @@ def told_of_task(
         more = [f"… and {len(failed) - _LISTED} more"] if len(failed) > _LISTED else []
         return Told(ending="failed", text="\n".join([first, *failed[:_LISTED], *more]))
     if skipped or not (rows or is_dataset):
-        why = skipped[0] if skipped else "it has no rows"
+        why = skipped[0] if skipped else "the task has no rows"
         text = f"{len(skipped)} of {counted(rows, 'row')} not run: {why}"
         return Told(ending="skipped", text=text)
     return Told(ending="passed", properties=[("rows", rows)])
@@ -161,4 +161,4 @@ class Answers:
                 return self._told[key]
             if self._failure is not None:
                 return Told(ending="failed", text=self._failure)
-            return Told(ending="skipped", text="the run ended before it")
+            return Told(ending="skipped", text="the run ended before this row")

@@ -132,9 +132,9 @@ def _is_readable(part: str) -> bool:
 
 
 WAIT_WORDS: Mapping[Why, str] = {
-    Why.GATE: "a row alone",
+    Why.GATE: "a serial row",
     Why.WINDOW: "earlier rows",
-    Why.TURN: "others in line",
+    Why.TURN: "earlier calls",
     Why.PAUSED: "paused",
     Why.BLOCKED: "429",
     Why.PACE: "rpm",
@@ -459,7 +459,7 @@ class LaneActivity:
 
 
 def counts(told: Waiting, wait: Waiting | None, in_flight: int) -> bool:
-    """Whether a newly reported wait replaces the present one.
+    """Return whether a newly reported wait replaces the present one.
 
     Args:
         told: The new wait.

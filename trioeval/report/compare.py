@@ -65,7 +65,7 @@ class RowChange:
     before: Side | None
     after: Side | None
     is_answered_otherwise: bool = attrs.field(default=False, metadata={KEY: "otherOutput"})
-    """Whether both runs have the row, with different outputs."""
+    """True if both runs have the row, with different outputs."""
     number: int | None = attrs.field(default=None, metadata={KEY: None})
     """The number of the row in the new run, or in the old one if the row is gone."""
     before_row: int | None = attrs.field(default=None, metadata={KEY: None})

@@ -185,7 +185,7 @@ class ColumnFindings:
     metrics: Mapping[str, Finding]
     """The findings about metrics, by name."""
     is_score_pass: bool
-    """Whether the scores of all pairs only repeat whether the rows passed."""
+    """True if the scores of all pairs only repeat whether the rows passed."""
 
     @property
     def deciding(self) -> Sequence[Finding]:
@@ -241,17 +241,17 @@ class Findings:
 
     @property
     def is_worse(self) -> bool:
-        """Whether a column is worse beyond chance."""
+        """True if a column is worse beyond chance."""
         return "worse" in self._answers()
 
     @property
     def is_better(self) -> bool:
-        """Whether a column is better beyond chance."""
+        """True if a column is better beyond chance."""
         return "better" in self._answers()
 
     @property
     def is_known(self) -> bool:
-        """Whether the runs can be compared: not without any pair, or if each column is one cluster."""
+        """True if the runs can be compared: not without any pair, or if each column is one cluster."""
         return any(answer is not None for answer in self._answers())
 
     def _answers(self) -> set[str | None]:

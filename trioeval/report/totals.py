@@ -292,7 +292,7 @@ class Totals:
     vars: dict[str, None] = attrs.field(factory=dict)
     """Names of the variables of all rows, in the order of their first row."""
     has_descriptions: bool = False
-    """Whether a test has a title."""
+    """True if a test has a title."""
     cluster: str | None = None
     """What names the cluster of a row; see `place_of`."""
     _last: tuple[int, Place] = attrs.field(default=(-1, Place(0)), init=False, repr=False)
@@ -495,6 +495,6 @@ def _value(metric: DerivedMetric, names: Mapping[str, float], around: Around) ->
     file, function = code_file(metric.value, around)
     found = call_function(file, function or "", [dict(names)], around, limit=LIMIT)
     if isinstance(found, bool) or not isinstance(found, int | float) or not math.isfinite(found):
-        msg = f"{metric.value} must give a finite number, got {quote(found)}"
+        msg = f"{metric.value} must return a finite number, got {quote(found)}"
         raise ExpressionError(msg)
     return float(found)

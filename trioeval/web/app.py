@@ -87,11 +87,11 @@ class Assets:
 
 
 _DONE = {
-    "pause": "lane paused: calls in flight go on",
+    "pause": "lane paused: calls in flight continue",
     "resume": "lane resumed",
     "retune": "lane retuned",
-    "stop": "stopping: rows under way may finish",
-    "cancel": "cancelling what is under way",
+    "stop": "stopping: running rows may finish",
+    "cancel": "cancelling running rows",
 }
 
 
@@ -131,13 +131,13 @@ def read_command(form: Mapping[str, str]) -> Command:
     if do in {"stop", "cancel"}:
         return Command(do=do, more={})
     if "lane" not in form:
-        raise ValueError("lane is missing: say which one")
+        raise ValueError("lane is missing: name one")
     more: dict[str, Any] = {"lane": form["lane"]}
     if do == "retune":
         given = {name: form.get(name, "").strip() for name in ("width", "rpm", "tpm")}
         more |= {name: _number(name, text) for name, text in given.items() if text}
         if len(more) == 1:
-            raise ValueError("say a width, rpm or tpm")
+            raise ValueError("set a width, rpm or tpm")
     return Command(do=do, more=more)
 
 
@@ -420,7 +420,7 @@ class View:
             with trio.move_on_after(_HEARD_WITHIN):
                 await watch.wait_heard()
             if watch.live is None:
-                return self._said(request, "the run does not listen (any more)", is_wrong=True)
+                return self._said(request, "the run does not accept commands", is_wrong=True)
             try:
                 answer = await watch.live.ask(command.json())
             except NotLiveError as error:
@@ -481,7 +481,7 @@ async def _read_body(request: Request) -> bytes:
         async for chunk in chunks:
             body += chunk
             if len(body) > _LONGEST_FORM:
-                raise HTTPException(413, "what was sent is too long")
+                raise HTTPException(413, "the request is too long")
     return bytes(body)
 
 

@@ -125,7 +125,7 @@ def ended_cards(activities: Sequence[Mapping[str, Any]]) -> list[LaneCard]:
 def _counts(lane: Mapping[str, Any], retried: int = 0) -> list[tuple[str, str]]:
     facts = [("calls", count_text(lane["calls"]))]
     facts += [("429", count_text(lane["refused"]))] if lane["refused"] else []
-    facts += [("made again", count_text(retried))] if retried else []
+    facts += [("repeated", count_text(retried))] if retried else []
     facts += [("tokens", count_text(lane["tokens"]))] if lane["tokens"] else []
     return facts + ([("cost", money_text(lane["cost"]))] if lane["cost"] else [])
 

@@ -209,7 +209,7 @@ class Live:
             finally:
                 del self._questions[number]
         if question.answer is None:
-            why = "does not answer" if scope.cancelled_caught else "is over"
+            why = "does not respond" if scope.cancelled_caught else "is over"
             raise NotLiveError(f"run {self.run_id}: {why}")
         return question.answer
 
@@ -229,11 +229,9 @@ class Live:
             ):
                 return
             case {"type": "hello", "version": version} if version != VERSION:
-                raise NotLiveError(
-                    f"run {self.run_id}: it is run by another version of trioeval than this one"
-                )
+                raise NotLiveError(f"run {self.run_id}: it runs with another version of trioeval")
             case _:
-                raise NotLiveError(f"run {self.run_id}: who listens does not answer")
+                raise NotLiveError(f"run {self.run_id}: the live server does not respond")
 
     async def hear(self) -> None:
         """Receive messages until the run is over; `open_live` starts it."""

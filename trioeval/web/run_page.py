@@ -130,9 +130,9 @@ class RunPicture:
     """The line of the run; None if the run was deleted."""
     cards: Sequence[LaneCard]
     is_live: bool
-    """Whether the run is connected and can be steered."""
+    """True if the run is connected and can be steered."""
     unheard: bool
-    """Whether connecting failed."""
+    """True if connecting failed."""
     trouble: str | None
     """The reason why its store cannot be read."""
 

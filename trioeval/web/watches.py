@@ -45,13 +45,13 @@ class Watch:
     live: Live | None = None
     """The connection for commands; None while the run is not connected."""
     unheard: bool = False
-    """Whether connecting failed."""
+    """True if connecting failed."""
     activities: Sequence[Mapping[str, Any]] = ()
     """The activity of its lanes, once it has ended."""
     trouble: str | None = None
     """The reason why its store cannot be read."""
     over: bool = False
-    """Whether nothing more will change: it has ended, or was deleted."""
+    """True if nothing more will change: it has ended, or was deleted."""
     version: int = 0
     """A counter of changes."""
     rows: int = 0
@@ -158,7 +158,7 @@ class Watches:
                         watch.state = state
                         watch.history.add(state)
                         watch.tell()
-                    nursery.cancel_scope.cancel("the run is not heard any more")
+                    nursery.cancel_scope.cancel("the connection to the run was lost")
         except NotLiveError:
             watch.unheard = True  # it starts or ends just now, or was started with --no-live
             watch.tell()

@@ -88,7 +88,7 @@ class Region:
     console: Console
     """The console, which knows the colours."""
     is_gone: bool = False
-    """Whether nothing can be written there any more."""
+    """True if nothing can be written there any more."""
     _drawn: list[int] = attrs.field(factory=list)
     """The cells of each drawn line; the cursor is below them."""
 
@@ -105,7 +105,7 @@ class Region:
         return Room(width=max(width - 1, 1), height=max(height - _OTHERS, 1), **plain)
 
     def is_ready(self) -> bool:
-        """Whether the terminal accepts output: it may be stopped, slow, or closed."""
+        """Return whether the terminal accepts output: it may be stopped, slow, or closed."""
         poll = select.poll()
         poll.register(self.number, select.POLLOUT)
         events = [event for _, event in poll.poll(0)]

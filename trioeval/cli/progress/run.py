@@ -41,7 +41,7 @@ class Picture:
     kept: Callable[[], int]
     """Rows of earlier executions whose turn has not come."""
     stopping: Callable[[], bool]
-    """Whether no more rows are started."""
+    """True if no more rows are started."""
     counts: Counter[Status] = attrs.field(factory=Counter)
     not_graded: int = 0
     """Rows that succeeded and have no assertion; `counts` has them as passed."""
@@ -114,7 +114,7 @@ class Watching:
     progress: Progress
     """The progress on stderr."""
     verbose: bool
-    """Whether events are printed, a line each."""
+    """True if events are printed, a line each."""
     stopping: Callable[[], bool]
     """Returns whether no more rows are started."""
     warn: Callable[[str], None]

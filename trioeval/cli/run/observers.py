@@ -51,7 +51,7 @@ async def serve_metrics(port: int | None, metrics: RunMetrics) -> AsyncGenerator
     """Serve metrics for the duration of the block, and print the address; do nothing without a port.
 
     Args:
-        port: The port on the loopback interface; 0 chooses a free one.
+        port: The port on the loopback interface; 0 chooses a free port.
         metrics: The metrics.
 
     Raises:
@@ -83,7 +83,7 @@ async def _listen(port: int) -> "tuple[list[trio.SocketListener], Address]":
     except OSError as error:
         why = error.strerror or error
         if error.errno == errno.EADDRINUSE:
-            why = "another program listens there; 0 takes a free port"
+            why = "the port is in use; 0 chooses a free port"
         raise UsageError(f"--metrics-port {port}: {why}") from error
 
 
@@ -113,11 +113,11 @@ class MetricsPage:
         from prometheus_client.exposition import choose_encoder  # noqa: PLC0415 - an extra
 
         if not OwnNames(host=_HOST).has(headers.get("host", "")):
-            return 421, _PLAIN, f"This server has another name: {_HOST}.\n".encode()
+            return 421, _PLAIN, f"Unknown host name; this server is {_HOST}.\n".encode()
         if is_of_foreign_page(headers):
-            return 403, _PLAIN, b"A page of another origin sends this.\n"
+            return 403, _PLAIN, b"Requests from pages of other origins are refused.\n"
         if method not in {"GET", "HEAD"}:
-            return 405, _PLAIN, b"Metrics are read.\n"
+            return 405, _PLAIN, b"Only GET and HEAD are allowed.\n"
         encode, kind = choose_encoder(headers.get("accept", ""))
         return 200, kind, encode(self._registry)
 
@@ -181,7 +181,7 @@ def check_trace(path: Path | None) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         reason = error.strerror or error
-        msg = f"--trace {path}: the folder {path.parent} cannot be made: {reason}"
+        msg = f"--trace {path}: the folder {path.parent} cannot be created: {reason}"
         raise UsageError(msg) from None
     is_new = not path.exists()
     try:
@@ -273,7 +273,7 @@ class _Writing:
     def _give_up(self, error: OSError) -> None:
         if not self.is_broken:
             self.is_broken = True
-            self.warn(f"{_cannot_write(self.path, error)}; the run goes on without it")
+            self.warn(f"{_cannot_write(self.path, error)}; the run continues without it")
 
 
 def trace_of(
@@ -321,7 +321,7 @@ _SENT_WITHIN = 5.0  # seconds at the end of a run; data that is not sent by then
 _TOLD = 200  # characters of a message of an exporter
 
 _INSTALL = (
-    "--otel needs the extra `otel`, and what exports: pip install 'trioeval[otel]' "
+    "--otel needs the extra `otel` and an exporter: pip install 'trioeval[otel]' "
     "opentelemetry-sdk opentelemetry-exporter-otlp-proto-http"
 )
 
@@ -392,7 +392,7 @@ async def open_telemetry(
                     for finish in exporting.finish:
                         nursery.start_soon(told.of_failure, finish)
             if scope.cancelled_caught:
-                told.once(f"it took more than {_SENT_WITHIN:g} s")
+                told.once(f"sending took more than {_SENT_WITHIN:g} s")
 
 
 class _Told(logging.Handler):
@@ -424,7 +424,7 @@ class _Told(logging.Handler):
     def once(self, text: str) -> None:
         if not self._is_told:
             self._is_told = True
-            self._warn(f"--otel: not everything can be sent: {inert(text, _TOLD)}")
+            self._warn(f"--otel: some data cannot be sent: {inert(text, _TOLD)}")
 
     @contextmanager
     def instead_of_logs(self, *, on: bool) -> Iterator[None]:

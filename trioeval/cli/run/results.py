@@ -81,12 +81,12 @@ class Part:
 
     @property
     def makes_dataset(self) -> bool:
-        """Whether it makes a dataset, and has no rows."""
+        """True if it makes a dataset, and has no rows."""
         return isinstance(self.task.prepared.suite.settings, ColumnsSettings)
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is complete, so that other tasks can use its rows."""
+        """True if it is complete, so that other tasks can use its rows."""
         if self.makes_dataset:
             return self.dataset is not None and self.dataset.outcome == "complete"
         return (
@@ -341,7 +341,7 @@ def write_documents(outputs: Sequence[Path], results: Sequence[Results]) -> Sequ
         except StoreError as error:
             errors.append(OutputError(f"-o {path}: cannot be written: {error}"))
         except Exception as error:  # noqa: BLE001 - a fault of ours must not cost the other files
-            fault = f"{type(error).__name__}: {error}; this is a fault of trioeval"
+            fault = f"{type(error).__name__}: {error}; this is a bug in trioeval"
             errors.append(OutputError(f"-o {path}: cannot be written: {fault}"))
     return errors
 

@@ -123,7 +123,7 @@ def sample_of(record: RowRecord, sample_id: str | int, epoch: int) -> Sample:
     if record.latency_ms is not None:
         shared["working_time"] = record.latency_ms / 1000
     messages = [*_as_messages(asked), *_answer(record, model)]
-    error = record.error or "no reason is known"
+    error = record.error or "no reason given"
     failed = not record.status.has_verdict
     whole = {
         **shared,
@@ -310,7 +310,7 @@ def logs_of(path: Path, parts: Sequence[Results]) -> Mapping[Path, LogColumn]:
         if part.totals.columns[column].rows
     ]
     if not found:
-        raise OutputError("no task has rows, and an Inspect log is of nothing else")
+        raise OutputError("no task has rows, which an Inspect log needs")
     if len(found) == 1:
         return {path: found[0]}
     width = len(str(len(found)))

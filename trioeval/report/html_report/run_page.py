@@ -69,7 +69,7 @@ def dataset_html(result: DatasetResult, inert: Inert) -> Iterator[str]:
     if result.failures:
         lines = "\n".join(map(failure_line, result.failures[:_SHOWN]))
         yield (
-            f"<details><summary>rows that are not there</summary><div>{inert(lines, 40 * _TEXT)}</div>"
+            f"<details><summary>dropped rows</summary><div>{inert(lines, 40 * _TEXT)}</div>"
             "</details>\n"
         )
 

@@ -93,7 +93,7 @@ class Sums:
     totals: "array[float]" = attrs.field(factory=lambda: array("d"), repr=False)
     weights: "array[float]" = attrs.field(factory=lambda: array("d"), repr=False)
     is_share: bool = True
-    """Whether all values are within 0 to 1."""
+    """True if all values are within 0 to 1."""
 
     @property
     def count(self) -> int:

@@ -328,7 +328,7 @@ class Finding:
 
     @property
     def answer(self) -> Answer | None:
-        """Whether the number is better or worse beyond chance; None if that is unknown."""
+        """True if the number is better or worse beyond chance; None if that is unknown."""
         if self.difference is None or self.adjusted is None:
             return None
         if self.adjusted > 1 - self.difference.confidence:
@@ -391,7 +391,7 @@ class PairSums(SumsByTest):
     """Rows that only the later run passes."""
     worse: int = 0
     is_score_pass: bool = True
-    """Whether the scores of all rows only repeat whether the rows passed."""
+    """True if the scores of all rows only repeat whether the rows passed."""
 
     def add(self, place: Place, *, passed: int, score: float | None) -> int:
         """Count a pair.
