@@ -340,7 +340,7 @@ def test_a_run_that_is_deleted_while_it_is_watched_is_gone(tmp_path: Path) -> No
         ):
             run.row(row_at(0))
             await run.durable()
-            await browser.until("is not heard from here")
+            await browser.until("is not connected")
             await browser.until("event: rows")
             seen = len(browser.heard)
             with sqlite3.connect(path) as connection:
