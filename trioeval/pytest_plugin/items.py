@@ -19,7 +19,7 @@ from trioeval.inert import inert_lines
 from trioeval.pytest_plugin.host import Host, Session, WantedFile
 from trioeval.pytest_plugin.keys import Key
 from trioeval.pytest_plugin.loading import (
-    LoadedFile,
+    CollectedSuite,
     line_of,
     load_file,
     named_items,
@@ -187,7 +187,7 @@ class SuiteItem(pytest.Item):
     """A row of a suite, or a task whose rows are not known before it runs."""
 
     suites: SuiteSession
-    loaded: LoadedFile
+    loaded: CollectedSuite
     key: Key
     place: str
     """The location in the suite file."""
@@ -263,10 +263,10 @@ def _plain(text: object) -> str:
     return without_commands(inert_lines(text, _PROBLEMS))
 
 
-def _wanted(items: Iterable[SuiteItem]) -> Mapping[LoadedFile, WantedFile]:
+def _wanted(items: Iterable[SuiteItem]) -> Mapping[CollectedSuite, WantedFile]:
     """Return the requested items of each file. All workers of a session get the same result."""
-    keys: dict[LoadedFile, set[Key]] = {}
-    names: dict[LoadedFile, str] = {}
+    keys: dict[CollectedSuite, set[Key]] = {}
+    names: dict[CollectedSuite, str] = {}
     for item in items:
         keys.setdefault(item.loaded, set()).add(item.key)
         names[item.loaded] = item.nodeid.partition("::")[0]

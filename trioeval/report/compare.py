@@ -32,7 +32,7 @@ from trioeval.report.compare_runs import (
 from trioeval.report.counts import counted
 from trioeval.report.formats.json import compact, record_json
 from trioeval.report.records import RowRecord
-from trioeval.report.statistics import Bootstrap, Place
+from trioeval.report.statistics import Bootstrap, RowPlace
 from trioeval.report.text import FittingTable
 from trioeval.report.totals import place_of
 from trioeval.run import Status
@@ -188,7 +188,7 @@ class Comparison:
         kind = _kind(before, after, is_answered_otherwise=other)
         return _told(record, kind=kind, before=before, after=after, other=other, place=place)
 
-    def _group(self, record: RowRecord) -> Place:
+    def _group(self, record: RowRecord) -> RowPlace:
         """Return the test and the cluster of a row."""
         return place_of(record, self.clusters.get(record.task))
 

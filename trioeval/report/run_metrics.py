@@ -110,7 +110,7 @@ _CASE_ENDINGS = ("done", "failed", "interrupted", "blocked")
 
 
 @attrs.frozen
-class Family:
+class MetricFamily:
     """The samples of one metric."""
 
     name: str
@@ -191,14 +191,14 @@ class RunMetrics:
                     cases.discard(case)
                 self._endings[event.ending] += 1
 
-    def families(self, now: float) -> Iterator[Family | Distribution]:
+    def families(self, now: float) -> Iterator[MetricFamily | Distribution]:
         """Return all metrics, always in the same order."""
         yield _gauge("uptime_seconds", "Seconds since the start of the run.", now - self.began_at)
         yield from self._of_lanes()
         yield from self._of_agents()
         yield from self._of_buses()
 
-    def _of_lanes(self) -> Iterator[Family]:
+    def _of_lanes(self) -> Iterator[MetricFamily]:
         lanes = sorted(self.lanes().items())
         yield _gauge(
             "lane_in_flight",
@@ -214,7 +214,7 @@ class RunMetrics:
         )
         calls = [sample for name, lane in lanes for sample in self._calls(name, lane)]
         about = "Ended calls of a lane, by result."
-        yield Family("trioeval_lane_calls", about, "counter", ("lane", "result"), calls)
+        yield MetricFamily("trioeval_lane_calls", about, "counter", ("lane", "result"), calls)
         yield _counter(
             "lane_throttled",
             "Calls of a lane that the provider refused because of a rate limit.",
@@ -229,7 +229,7 @@ class RunMetrics:
             ((name, "cancelled"), self._other_calls[name] - lane.succeeded),
         ]
 
-    def _of_agents(self) -> Iterator[Family]:
+    def _of_agents(self) -> Iterator[MetricFamily]:
         yield _gauge("agent_runs_active", "Running attempts of agents.", len(self._active))
         waiting = len(self._waiting)
         yield _gauge("agent_runs_waiting", "Attempts that wait for a run slot.", waiting)
@@ -246,7 +246,7 @@ class RunMetrics:
         yield _gauge("planner_queued", "Queued cases of this program.", queued)
         yield _gauge("planner_running", "Admitted cases of this program.", running)
 
-    def _of_buses(self) -> Iterator[Family | Distribution]:
+    def _of_buses(self) -> Iterator[MetricFamily | Distribution]:
         stats = self.buses
         about = "Messages that this program has written to message buses."
         yield _counter("bus_appends", about, stats.appends)
@@ -265,11 +265,11 @@ def _family(
     about: str,
     found: float | Mapping[str, float],
     label: str = "",
-) -> Family:
+) -> MetricFamily:
     """Return a metric with one number, or with several by a label."""
     by_label = found if isinstance(found, Mapping) else {"": found}
     samples = [((value,) if label else (), number) for value, number in by_label.items()]
-    return Family(f"trioeval_{name}", about, kind, (label,) if label else (), samples)
+    return MetricFamily(f"trioeval_{name}", about, kind, (label,) if label else (), samples)
 
 
 _gauge, _counter = partial(_family, "gauge"), partial(_family, "counter")

@@ -38,8 +38,8 @@ from trioeval.web.run_page import (
     rows_of,
     tasks_of,
 )
-from trioeval.web.security import Door, Guard, refuse
-from trioeval.web.watches import Shown, Watch, Watches
+from trioeval.web.security import AccessGuard, Door, refuse
+from trioeval.web.watches import RunWatch, RunWatches, Shown
 
 # Scripts and styles of the pages: a fixed list of files, read once, so no address reaches any other file.
 
@@ -59,7 +59,7 @@ _FILES = {
 
 
 @attrs.frozen
-class Assets:
+class StaticFiles:
     """The contents by name, with media types."""
 
     _found: Mapping[str, tuple[bytes, str]] = attrs.field(repr=False)
@@ -67,7 +67,7 @@ class Assets:
     """A digest of all files in their addresses, so that browsers may cache them."""
 
     @classmethod
-    def load(cls) -> "Assets":
+    def load(cls) -> "StaticFiles":
         """Read all files. Blocks shortly."""
         found = {name: (path.read_bytes(), kind) for name, (path, kind) in _FILES.items()}
         digest = hashlib.blake2b(b"".join(body for body, _ in found.values()), digest_size=6)
@@ -166,9 +166,9 @@ class RunEvents:
     """A response that ends with the run, or with the server."""
 
     run_id: str
-    watches: Watches
+    watches: RunWatches
     stop: trio.Event
-    picture: Callable[[Watch], str]
+    picture: Callable[[RunWatch], str]
     """The watch of the run."""
 
     async def __call__(self, _scope: Scope, _receive: Receive, send: Send) -> None:
@@ -221,7 +221,7 @@ def _lines(text: str, event: str | None) -> Iterator[str]:
         yield f"data: {line}\n"
 
 
-def _points(watch: Watch) -> str | None:
+def _points(watch: RunWatch) -> str | None:
     """Return the newest point of each lane for its chart."""
     state = watch.state
     if state is None:
@@ -293,17 +293,17 @@ _LONGEST_WORD = 500  # characters of a message on a page
 
 
 @attrs.frozen(kw_only=True)
-class View:
+class LiveView:
     """The handlers of the live view."""
 
     store: StoreReading
-    watches: Watches
+    watches: RunWatches
     stop: trio.Event
     now: Callable[[], datetime]
     resume: Callable[[str], str]
     """Returns the command that continues a run."""
     pages: Pages = attrs.field(factory=Pages.load)
-    assets: Assets = attrs.field(factory=Assets.load)
+    assets: StaticFiles = attrs.field(factory=StaticFiles.load)
 
     def app(self, door: Door) -> ASGIApp:
         """Return the ASGI application with its access checks."""
@@ -322,7 +322,7 @@ class View:
             exception_handlers={HTTPException: self._refuse, StoreError: self._tell_trouble},
         )
         inner.router.redirect_slashes = False
-        return Guard(WhilePresent(inner), door)
+        return AccessGuard(WhilePresent(inner), door)
 
     async def runs(self, request: Request, *, only_list: bool = False) -> Response:
         """Show all runs, the newest first, running ones before the others."""
@@ -442,12 +442,12 @@ class View:
         watch = self.watches.now(facts.id)
         if watch is None or watch.state is None:
             is_over = facts.state != "running"
-            watch = Watch(
+            watch = RunWatch(
                 facts.id, facts=facts, activities=reader.activity(facts) if is_over else ()
             )
         return picture_of(watch, self.now())
 
-    def _watched(self, request: Request, watch: Watch) -> str:
+    def _watched(self, request: Request, watch: RunWatch) -> str:
         if watch.shown is None or watch.shown.version != watch.version:
             given = _named(request) | {
                 "picture": picture_of(watch, self.now()),

@@ -20,11 +20,11 @@ import trio
 from trioeval.errors import NotLiveError, PlanError
 from trioeval.kernel import Lane, Lanes
 from trioeval.nurseries import open_plain_nursery
-from trioeval.report.run_state import RunState
+from trioeval.report.run_state import RunSnapshot
 from trioeval.web.live_client import (
     LONGEST_COMMAND,
     VERSION,
-    Lines,
+    LineReader,
     NewRows,
     NotAMessageError,
     to_line,
@@ -53,7 +53,7 @@ class Steering:
     """The commands of one run. All methods are synchronous and run in the run's Trio thread."""
 
     run_id: str
-    state: Callable[[], RunState]
+    state: Callable[[], RunSnapshot]
     """Returns the state of the run. Its lanes are those that can be steered."""
     lanes: Lanes
     stop: Callable[[int | None], None]
@@ -278,7 +278,7 @@ class _LiveServer:
 
     async def _hear(self, watcher: _Watcher) -> None:
         """Execute the commands of a watcher, one after another."""
-        lines = Lines(watcher.stream, LONGEST_COMMAND)
+        lines = LineReader(watcher.stream, LONGEST_COMMAND)
         try:
             while (line := await lines.next()) is not None:
                 await self._answer(watcher, line)

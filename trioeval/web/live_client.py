@@ -61,7 +61,7 @@ def to_message(line: bytes) -> dict[str, Any]:
 
 
 @attrs.define(eq=False)
-class Lines:
+class LineReader:
     """A reader of the lines of a stream.
 
     Args:
@@ -152,7 +152,7 @@ class Live:
 
     run_id: str
     _stream: trio.SocketStream
-    _lines: Lines
+    _lines: LineReader
     _sending: trio.StrictFIFOLock = attrs.field(init=False, factory=trio.StrictFIFOLock)
     _state: Mapping[str, Any] | None = attrs.field(init=False, default=None)
     _states: int = attrs.field(init=False, default=0)
@@ -328,7 +328,7 @@ async def open_live(run_id: str) -> AsyncIterator[Live]:
     """
     stream = trio.SocketStream(trio.socket.from_stdlib_socket(connect_to(run_id)))
     async with stream:
-        live = Live(run_id, stream, Lines(stream, LONGEST_NEWS))
+        live = Live(run_id, stream, LineReader(stream, LONGEST_NEWS))
         await live.greeted()
         async with open_plain_nursery() as nursery:
             nursery.start_soon(live.hear)

@@ -16,7 +16,7 @@ from trioeval.store.row_pages import PagedRow, RowPage, RowQuery, RowStatus
 from trioeval.web.lane_cards import LaneCard, ended_cards, live_cards
 from trioeval.web.pages import age_text
 from trioeval.web.row_page import RowSummary, summary_of
-from trioeval.web.watches import Watch
+from trioeval.web.watches import RunWatch
 
 _LARGEST = 2**62  # of a key
 
@@ -137,7 +137,7 @@ class RunPicture:
     """The reason why its store cannot be read."""
 
 
-def picture_of(watch: Watch, now: datetime) -> RunPicture:
+def picture_of(watch: RunWatch, now: datetime) -> RunPicture:
     """Return the state of a watched run."""
     return RunPicture(
         line=None if watch.facts is None else line_of(watch.facts, now, watch.state),

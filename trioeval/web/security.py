@@ -88,7 +88,7 @@ class Door:
 
 
 @attrs.frozen
-class Guard:
+class AccessGuard:
     """The application with its access checks. The token of a page is in `scope["csrf"]`."""
 
     _app: ASGIApp

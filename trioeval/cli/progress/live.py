@@ -23,7 +23,7 @@ from trioeval.cli.progress.progress import Progress
 from trioeval.cli.progress.streams import making_room
 from trioeval.cli.progress.table import Line, Room, picture
 from trioeval.cli.terminal import open_console
-from trioeval.report.run_state import RunState
+from trioeval.report.run_state import RunSnapshot
 
 _OFTEN = 0.125  # the least seconds between two pictures
 _SELDOM = 5.0  # the most seconds between two pictures
@@ -36,10 +36,10 @@ class LiveProgress(Progress):
     """Progress that draws on a terminal."""
 
     async def show(
-        self, state: Callable[[], RunState], more: Callable[[], Sequence[str]], /
+        self, state: Callable[[], RunSnapshot], more: Callable[[], Sequence[str]], /
     ) -> None:
         """Draw until cancelled, or until the terminal is gone; then remove the picture."""
-        region = Region.on(sys.stderr)
+        region = TerminalRegion.on(sys.stderr)
         with making_room(region.clear), _halts_told(region.forget):
             try:
                 while not region.is_gone:
@@ -79,7 +79,7 @@ def pause(cost: float) -> float:
 
 
 @attrs.define
-class Region:
+class TerminalRegion:
     """The last lines of a terminal."""
 
     stream: TextIO
@@ -93,7 +93,7 @@ class Region:
     """The cells of each drawn line; the cursor is below them."""
 
     @classmethod
-    def on(cls, stream: TextIO) -> "Region":
+    def on(cls, stream: TextIO) -> "TerminalRegion":
         """Return an empty region."""
         return cls(stream, stream.fileno(), open_console(stream))
 

@@ -21,9 +21,9 @@ from trioeval.cli.environment import EnvironmentSettings
 from trioeval.cli.flags import RunFlags
 from trioeval.cli.interrupts import Interrupts
 from trioeval.cli.progress.progress import Progress
-from trioeval.cli.progress.run import Watching
+from trioeval.cli.progress.run import RunViews
 from trioeval.cli.run.agents import agent_terms
-from trioeval.cli.run.exit_status import Ending, is_unfinished, spent_line
+from trioeval.cli.run.exit_status import RunEnd, is_unfinished, spent_line
 from trioeval.cli.run.observers import open_telemetry, open_trace, serve_metrics, trace_of
 from trioeval.cli.run.results import Collector, show_results
 from trioeval.cli.run.start import Continued, begin, utc
@@ -210,12 +210,12 @@ class Execution:
         if not self.flags.output.quiet:
             say(f"warning: {text}")
 
-    def _notice(self, watching: Watching, row: Row) -> None:
+    def _notice(self, watching: RunViews, row: Row) -> None:
         watching.row_is_over(row)
         if self.flags.limits.fail_fast and row.status is not Status.PASS:
             self.stopping.stop()
 
-    def _built(self, collector: Collector, watching: Watching, result: DatasetResult) -> None:
+    def _built(self, collector: Collector, watching: RunViews, result: DatasetResult) -> None:
         watching.tasks.ended(result.task)
         collector.dataset(result)
         if self.flags.limits.fail_fast and trouble(result) is not None:
@@ -233,7 +233,7 @@ class Execution:
         telemetry: "Telemetry | None",
     ) -> None:
         lanes = make_lanes(self.prepared, quota=quota)
-        watching = Watching(
+        watching = RunViews(
             prepared=self.prepared,
             lanes=lanes,
             collector=collector,
@@ -376,7 +376,7 @@ class Execution:
     def _end(self, run: StoredRun, collector: Collector, seconds: float, *, unwritten: bool) -> int:
         """Say how it ended, and how it may go on."""
         totals, datasets = collector.totals, collector.datasets
-        ended = Ending(
+        ended = RunEnd(
             totals=totals,
             duration=seconds,
             needed=self.environment.pass_rate_threshold,

@@ -29,7 +29,7 @@ _STEERED = "a stop from the live view"
 
 
 @attrs.frozen(kw_only=True)
-class Ending:
+class RunEnd:
     """The end of a run, from which its exit code and its last line follow."""
 
     totals: Totals

@@ -22,8 +22,8 @@ from trioeval.inert import inert
 from trioeval.kernel import Event
 from trioeval.nurseries import open_plain_nursery
 from trioeval.providers.secrets import hide
-from trioeval.report.run_metrics import Distribution, Family, RunMetrics
-from trioeval.report.trace import Trace
+from trioeval.report.run_metrics import Distribution, MetricFamily, RunMetrics
+from trioeval.report.trace import TraceRecords
 from trioeval.run import PreparedSuite
 from trioeval.serving.door import OwnNames, is_of_foreign_page
 
@@ -122,7 +122,9 @@ class MetricsPage:
         return 200, kind, encode(self._registry)
 
 
-def registry_of(snapshot: Callable[[], Iterable[Family | Distribution]]) -> "CollectorRegistry":
+def registry_of(
+    snapshot: Callable[[], Iterable[MetricFamily | Distribution]],
+) -> "CollectorRegistry":
     """Return the registry from which the library makes its text.
 
     Raises:
@@ -145,7 +147,7 @@ def registry_of(snapshot: Callable[[], Iterable[Family | Distribution]]) -> "Col
     return registry
 
 
-def _metric(family: Family | Distribution) -> "Metric":
+def _metric(family: MetricFamily | Distribution) -> "Metric":
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily  # noqa: PLC0415 - an extra
 
     if isinstance(family, Distribution):
@@ -197,7 +199,7 @@ def check_trace(path: Path | None) -> None:
 @contextmanager
 def open_trace(
     path: Path | None,
-    trace: Trace,
+    trace: TraceRecords,
     warn: Callable[[str], None],
 ) -> Iterator[Observers | None]:
     """Write all events to a file for the duration of the block; the file is complete in any case.
@@ -240,7 +242,7 @@ class _Writing:
     """
 
     path: Path
-    trace: Trace
+    trace: TraceRecords
     file: FileIO
     warn: Callable[[str], None]
     is_broken: bool = False
@@ -283,7 +285,7 @@ def trace_of(
     began_at: float,
     limits: Mapping[str, int],
     keys: Mapping[str | None, Sequence[str]],
-) -> Trace:
+) -> TraceRecords:
     """Return the maker of records of a run."""
     hidden = [key for several in keys.values() for key in several]
     steps = {
@@ -296,7 +298,7 @@ def trace_of(
         of_task = steps.get(task)
         return None if of_task is None else of_task[row].test.description
 
-    return Trace(
+    return TraceRecords(
         began_at=began_at,
         run_id=run_id,
         limits=limits,
@@ -373,7 +375,7 @@ async def open_telemetry(
     from trioeval.telemetry.export import is_own, open_exporting  # noqa: PLC0415
     from trioeval.telemetry.spans import Telemetry  # noqa: PLC0415
 
-    told = _Told(trio.lowlevel.current_trio_token(), warn)
+    told = _ExporterLog(trio.lowlevel.current_trio_token(), warn)
     with told.instead_of_logs(on=is_own()):
         exporting = open_exporting(os.environ)
         try:
@@ -395,7 +397,7 @@ async def open_telemetry(
                 told.once(f"sending took more than {_SENT_WITHIN:g} s")
 
 
-class _Told(logging.Handler):
+class _ExporterLog(logging.Handler):
     """A log handler that reports the first message of exporters, which log from their own threads."""
 
     def __init__(self, token: trio.lowlevel.TrioToken, warn: Callable[[str], None]) -> None:

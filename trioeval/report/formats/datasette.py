@@ -31,7 +31,7 @@ _MILLISECONDS = {"latency_ms": "ms", "wait_ms": "ms"}
 
 
 @attrs.frozen(kw_only=True)
-class View:
+class ViewDescription:
     """The description of one view."""
 
     title: str
@@ -60,8 +60,8 @@ class View:
         return found
 
 
-VIEWS: Mapping[str, View] = {
-    "runs": View(
+VIEWS: Mapping[str, ViewDescription] = {
+    "runs": ViewDescription(
         title="Runs",
         about="A line a run.",
         columns={
@@ -87,7 +87,7 @@ VIEWS: Mapping[str, View] = {
         newest_first="utc_created",
         units={"duration_s": "s"},
     ),
-    "results": View(
+    "results": ViewDescription(
         title="Results",
         about="A line a row: one test with one prompt and provider.",
         columns={
@@ -111,7 +111,7 @@ VIEWS: Mapping[str, View] = {
         facets=("run", "task", "provider", "status", "error_kind"),
         units=_MILLISECONDS,
     ),
-    "rows_not_run": View(
+    "rows_not_run": ViewDescription(
         title="Rows not run",
         about=(
             "A line for rows that follow each other and never began, when the last execution was "
@@ -127,7 +127,7 @@ VIEWS: Mapping[str, View] = {
         },
         facets=("run", "task"),
     ),
-    "calls": View(
+    "calls": ViewDescription(
         title="Calls",
         about="A line an attempt to get a reply: of a tested provider, a judge, or an agent.",
         columns={
@@ -144,7 +144,7 @@ VIEWS: Mapping[str, View] = {
         facets=("run", "role", "provider", "error_kind"),
         units={"latency_ms": "ms"},
     ),
-    "scores": View(
+    "scores": ViewDescription(
         title="Scores",
         about="A line an assertion that was judged.",
         columns={
@@ -159,7 +159,7 @@ VIEWS: Mapping[str, View] = {
         },
         facets=("run", "type", "metric", "passed"),
     ),
-    "lane_events": View(
+    "lane_events": ViewDescription(
         title="Events of lanes",
         about="A line for whatever befell a lane: refusals, other limits, waits, its end.",
         columns={
@@ -178,7 +178,7 @@ VIEWS: Mapping[str, View] = {
         facets=("run", "lane", "kind"),
         units={"at_s": "s", "until_s": "s", "retry_after_s": "s"},
     ),
-    "datasets": View(
+    "datasets": ViewDescription(
         title="Datasets",
         about="A line a dataset of a task of type columns.",
         columns={
@@ -191,7 +191,7 @@ VIEWS: Mapping[str, View] = {
             "dropped": "Rows that are not",
         },
     ),
-    "dataset_cells": View(
+    "dataset_cells": ViewDescription(
         title="Cells of datasets",
         about="A line for what one job made of a dataset.",
         columns={
@@ -205,7 +205,7 @@ VIEWS: Mapping[str, View] = {
         },
         facets=("run", "task", "producer"),
     ),
-    "dropped_rows": View(
+    "dropped_rows": ViewDescription(
         title="Dropped rows",
         about="A line for each row of a dataset that is not there.",
         columns={
