@@ -235,7 +235,7 @@ def all_left_s(paces: Collection[RowPace], now: float) -> float | None:
     A lane with too few finished rows is assumed to be as fast as the others.
 
     Example:
-        >>> fast, slow = RowPace(0.0, 100, 100), Pace(0.0, 100, 10)
+        >>> fast, slow = RowPace(0.0, 100, 100), RowPace(0.0, 100, 10)
         >>> all_left_s([fast, slow], 10.0), all_left_s([], 10.0)
         (90.0, 0.0)
     """

@@ -108,7 +108,7 @@ def shares_of(verdict: Mapping[str, Any]) -> Iterator[MetricShare]:
         ...     "componentResults": [],
         ... }
         >>> list(shares_of(verdict))
-        [Share(name='m', total=1.0, weight=2, count=1)]
+        [MetricShare(name='m', total=1.0, weight=2, count=1)]
     """
     told: dict[str, int] = {}
     for part in verdict["componentResults"]:
