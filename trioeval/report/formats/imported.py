@@ -18,6 +18,7 @@ import attrs
 
 from trioeval.errors import Problem, SuiteError
 from trioeval.grading import quote
+from trioeval.report.counts import counted
 from trioeval.report.formats.json import shallow
 from trioeval.report.head import Head, HeadColumn
 from trioeval.report.records import left
@@ -357,7 +358,11 @@ def imported(data: bytes, file: Path) -> Imported:
         problems.add("$", "is nested too deeply")
     if told := problems.found[:_MANY]:
         if more := len(problems.found) - len(told):
-            told.append(Problem("$", f"and {more} more problems", file=problems.file))
+            told.append(
+                Problem(
+                    "$", f"and {counted(more, 'more problem', 'more problems')}", file=problems.file
+                )
+            )
         raise SuiteError(told)
     return Imported(found)
 
