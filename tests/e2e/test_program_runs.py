@@ -163,7 +163,7 @@ def test_a_run_without_a_suite_says_so(folder: Path, command: Command) -> None:
     trio.run(main)
     code, _, said = command("show eval-mine")
     assert code == 1
-    assert said.startswith("the run does not say what it is of: the program that began it")
+    assert said.startswith("the run has no results to show: the program that started it")
 
 
 @attrs.define
