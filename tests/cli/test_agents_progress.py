@@ -78,9 +78,9 @@ def test_a_task_whose_cases_are_not_known_has_a_line_too() -> None:
     ("event", "line"),
     [
         (told(CaseBlocked, by=("x", "y")), "t/a: blocked by x, y"),
-        (told(CaseBlocked, by=()), "t/a: waits for no other case any more"),
+        (told(CaseBlocked, by=()), "t/a: waits for no other case"),
         (told(CaseQueued, position=2), "t/a: waits for its turn, at position 2"),
-        (told(CaseQueued, position=0), "t/a: has its turn"),
+        (told(CaseQueued, position=0), "t/a: is next"),
         (told(AttemptWaiting, number=3), "t/a: attempt 3 waits for a slot"),
         (told(AttemptStarted, **RUN), "t/a: attempt 0 of coder begins: run r"),
         (told(AttemptEnded, **RUN, failed=False), "t/a: attempt 0 has ended"),

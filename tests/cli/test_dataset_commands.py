@@ -96,7 +96,7 @@ def test_a_dataset_is_shown_at_the_end_and_by_show(
     assert run_command_line(["show", "latest", "3"]) == 0
     out, _ = said(capfd)
     assert out[0] == "task problems, row 3"
-    assert "call 1: writer was asked" in out
+    assert "call 1: writer: prompt" in out
     assert run_command_line(["show", "latest", "2"]) == 0
     assert said(capfd)[0][0] == "task problems, row 2: text filtered"
     assert run_command_line(["show", "latest", "9"]) == 2

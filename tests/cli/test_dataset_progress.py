@@ -59,8 +59,8 @@ def test_warnings_are_shown_at_once() -> None:
     progress.observe(DatasetShutDown(1.0), "a")
     progress.observe(ManyTransientFailures(1.0), "a")
     assert told == [
-        "dataset a: too many calls fail for good; nothing new begins",
-        "dataset a: half of the last calls failed, and are made again",
+        "dataset a: too many permanent failures; no further rows are started",
+        "dataset a: half of the last calls failed and are repeated",
     ]
 
 
@@ -68,19 +68,19 @@ def test_warnings_are_shown_at_once() -> None:
     ("event", "line"),
     [
         (DatasetStarted(12.0, 0, 0), "it is begun"),
-        (DatasetStarted(12.0, 50, 1), "it is begun, 50 of its rows are there already"),
-        (GroupOpened(12.0, 3, 7), "group 3 is begun, 7 of its jobs are there already"),
+        (DatasetStarted(12.0, 50, 1), "it is begun, 50 of its rows exist already"),
+        (GroupOpened(12.0, 3, 7), "group 3 starts, 7 of its jobs are done already"),
         (GroupWritten(12.0, FILE), "group 0 is written: 25 rows, batch_00000.parquet"),
         (
             GroupWritten(12.0, GroupFile(group=1, rows=(), file=None, digest=None)),
             "group 1 is written: 0 rows, no file",
         ),
-        (GroupAbandoned(12.0, 2, "budget_exceeded"), "group 2 is left unfinished: budget exceeded"),
+        (GroupAbandoned(12.0, 2, "budget_exceeded"), "group 2 is not finished: budget exceeded"),
         (RowDropped(12.0, 1, LOST), "row 30: text failed after 2 calls: no [2J"),
         (ProcessorStarted(12.0, "clean", 4), "processor clean begins, group 4"),
         (ProcessorEnded(12.0, "clean", None, "bad\nrow"), "processor clean is over: bad row"),
-        (DatasetShutDown(12.0), "too many calls fail for good; nothing new begins"),
-        (ManyTransientFailures(12.0), "half of the last calls failed, and are made again"),
+        (DatasetShutDown(12.0), "too many permanent failures; no further rows are started"),
+        (ManyTransientFailures(12.0), "half of the last calls failed and are repeated"),
     ],
 )
 def test_each_event_is_a_line(event: DatasetEvent, line: str) -> None:

@@ -15,13 +15,13 @@ from trioeval.cli.flags import OutputFlags, ProgressMode, RunFlags, check_flags
 from trioeval.cli.progress.live import pause
 from trioeval.cli.progress.plain import PlainProgress, plain_line
 from trioeval.cli.progress.progress import choose_mode
-from trioeval.cli.progress.run import Picture
+from trioeval.cli.progress.run import RunStateSource
 from trioeval.cli.progress.table import Room, compact, picture, wait_words
 from trioeval.columns.makers.base import OWN_LANES
 from trioeval.errors import UsageError
 from trioeval.kernel import Calls, Job, Lanes, LaneSpec, Plan, WaitReason, collect
 from trioeval.report.activity import Activity
-from trioeval.report.run_state import LaneState, RunState
+from trioeval.report.run_state import LaneState, RunSnapshot
 from trioeval.run import Status
 from trioeval.testing import run_virtual
 
@@ -41,13 +41,15 @@ BUSY = lane(
     used_tpm=9_950, why=WaitReason.BLOCKED, wait_s=12.2, tokens=1_234_567, cost=0.125,
 )  # fmt: skip
 CLOSED = lane("other", mood="closed", limit=0, reason="401\x1b[2J: no key")
-RUN = RunState(
+RUN = RunSnapshot(
     elapsed_s=75, total=200, done=50, kept=4, passed=40, failed=5, errors=1, eta_s=225.0,
     stopping=False, lanes=(BUSY, CLOSED, lane("idle")),
 )  # fmt: skip
 
 
-def drawn(state: RunState, width: int, height: int = 24, more: tuple[str, ...] = ()) -> list[str]:
+def drawn(
+    state: RunSnapshot, width: int, height: int = 24, more: tuple[str, ...] = ()
+) -> list[str]:
     lines = picture(state, more, Room(width=width, height=height))
     return ["".join(text for text, _ in line) for line in lines]
 
@@ -192,9 +194,9 @@ def test_numbers_are_short_and_near(number: int) -> None:
 
 
 def test_the_lanes_of_what_asks_nobody_are_not_told() -> None:
-    async def main() -> RunState:  # noqa: ASYNC124 - lanes are made in Trio
+    async def main() -> RunSnapshot:  # noqa: ASYNC124 - lanes are made in Trio
         lanes = Lanes([LaneSpec(name, 3) for name in ("fast", *OWN_LANES)])
-        found = Picture(
+        found = RunStateSource(
             total=1, lanes=lanes, activity=Activity(0), kept=lambda: 0, stopping=lambda: False
         )
         return found.state()
@@ -208,7 +210,7 @@ def test_lines_show_the_activity_and_waits_of_each_lane() -> None:
     async def main() -> list[str]:
         lanes = Lanes([LaneSpec("fast", 3), LaneSpec("paced", 2, rpm=6), LaneSpec("full", 1)])
         activity = Activity(trio.current_time())
-        told = Picture(
+        told = RunStateSource(
             total=9, lanes=lanes, activity=activity, kept=lambda: 2, stopping=lambda: False
         )
         told.expect({"fast": 4, "full": 2})

@@ -27,7 +27,7 @@ from trioeval.report.formats.csv import inert_cell
 from trioeval.report.formats.json import compact
 from trioeval.report.row_view import row_view
 from trioeval.report.run_list import run_line, runs_table
-from trioeval.report.summary import Took, failures_view, took_lines
+from trioeval.report.summary import RunUsage, failures_view, usage_lines
 from trioeval.report.tables import Failures, FirstRows, columns_table, rows_table
 from trioeval.store import RunFacts
 from trioeval.text_safety import escape_control_characters, inert_lines
@@ -81,8 +81,8 @@ def test_the_summary_is_inert(results: Results, width: int) -> None:
     assert_inert_terminal(text, longest=width)
     assert "[bold red]hostile[/bold red]" in text.replace("\n", "") or width < 120
     lane = {"lanes": {NAMES: {"waits": {"slot": 2.0}}}}
-    took = Took(seconds=3.0, rows=1, tokens=0, activity=[lane])
-    assert_inert_terminal("\n".join(took_lines(took)), longest=200)
+    took = RunUsage(seconds=3.0, rows=1, tokens=0, activity=[lane])
+    assert_inert_terminal("\n".join(usage_lines(took)), longest=200)
 
 
 def test_rows_and_runs_are_inert(results: Results) -> None:

@@ -23,7 +23,7 @@ from trioeval.cli.progress.table import Room, picture
 from trioeval.kernel import WaitReason
 from trioeval.report.formats.markdown import workflow_command
 from trioeval.report.records import RowRecord
-from trioeval.report.run_state import LaneState, RunState
+from trioeval.report.run_state import LaneState, RunSnapshot
 from trioeval.suite.tests import KEEP_ALL, Strip
 from trioeval.testing import run_virtual
 from trioeval.text_safety import escape_control_characters
@@ -39,7 +39,7 @@ def lane(name: str, **more: Any) -> LaneState:
     return LaneState(name=name, **{**rests, **more})
 
 
-RUN = RunState(
+RUN = RunSnapshot(
     elapsed_s=75, total=200, done=50, kept=4, passed=40, failed=5, errors=1, eta_s=225.0,
     stopping=False, lanes=(lane("openai"),),
 )  # fmt: skip

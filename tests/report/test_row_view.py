@@ -75,7 +75,7 @@ def test_a_row_without_a_verdict_tells_why() -> None:
     waited = text[text.index("waited") :].splitlines()
     assert [line.split(maxsplit=2) for line in waited[1:]] == [
         ["7.250", "s", "for a free slot of the lane"],
-        ["3.500", "s", "before a call that failed was made again"],
+        ["3.500", "s", "before a failed call was repeated"],
         ["0.001", "s", "else"],
     ]
 
@@ -127,7 +127,7 @@ def test_calls_and_judges_are_told() -> None:
         map(str.rstrip, text.splitlines())
     )
     assert '  "pass": true' in text
-    assert text.count("and replied") == 1
+    assert text.count("reply of the call") == 1
 
 
 async def odd(_request: trioeval.Request) -> trioeval.Reply:

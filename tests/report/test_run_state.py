@@ -8,7 +8,7 @@ import trio
 from trioeval.errors import CallError, Fault
 from trioeval.kernel import Calls, Job, Lanes, LaneSpec, Plan, WaitReason, collect
 from trioeval.report.activity import Activity
-from trioeval.report.run_state import LaneState, RunState, lane_states
+from trioeval.report.run_state import LaneState, RunSnapshot, lane_states
 from trioeval.testing import run_virtual
 
 
@@ -97,7 +97,7 @@ def test_a_lane_that_recovers_probes() -> None:
 def test_the_picture_can_be_sent() -> None:
     """Every key is there, numbers are finite."""
     (lane,) = states_at([1.5], LaneSpec("a", rpm=6), [1.0] * 2)
-    run = RunState(
+    run = RunSnapshot(
         elapsed_s=1.5,
         total=2,
         done=1,

@@ -59,7 +59,7 @@ ENDS = (
 END = LoopEnd(ending="done", message="done after 3 attempts", attempts=ENDS, children_ended=2)
 ANSWER = case_reply(END, {"case": "a", "dependsOn": [], "folder": "/runs/e1/t/a"})
 LINES = [
-    "done after 3 attempts, 2 children had to be ended",
+    "done after 3 attempts, 2 children had to be killed",
     "folder t/a",
     "attempt 0 has failed: exit: exit code 3: [2J <b>gone</b>, exit code 3, 1250 ms",
     "  t/a/logs/attempt-000.stdout",

@@ -44,7 +44,7 @@ def test_a_full_disk_behind_stdout_is_told_once_and_gives_one(tmp_path: Path) ->
     assert code == 1
     assert told.count(FULL) == 1
     assert "Traceback" not in told
-    assert told.splitlines()[-1].endswith("; exit 1: not everything could be written, see above")
+    assert told.splitlines()[-1].endswith("; exit 1: some results could not be written, see above")
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
@@ -81,5 +81,5 @@ def test_a_result_file_on_a_full_device_gives_one_and_leaves_the_device(tmp_path
     code, told = _run(tmp_path, "run", "-o out.json > /dev/null")
     assert code == 1
     assert "-o out.json: cannot be written: No space left on device" in told
-    assert told.splitlines()[-1].endswith("; exit 1: not everything could be written, see above")
+    assert told.splitlines()[-1].endswith("; exit 1: some results could not be written, see above")
     assert Path("/dev/full").is_char_device()

@@ -99,20 +99,20 @@ _ON = frozenset({"", "on", "true", "yes", "1"})
 
 
 @attrs.frozen(kw_only=True)
-class Settings:
+class PluginSettings:
     """The settings of suites."""
 
     max_concurrency: int | None = None
     """The most calls in flight of each lane, ≥ 1; None uses the suites' values."""
     is_cached: bool = True
-    """Whether replies are cached."""
+    """True if replies are cached."""
     cache: Path | None = None
     """The file of the cache; None is a cache in memory."""
     db: Path | None = None
     """The database of runs; None stores them for the session only."""
 
 
-def read_settings(config: pytest.Config, environ: Mapping[str, str]) -> Settings:
+def read_settings(config: pytest.Config, environ: Mapping[str, str]) -> PluginSettings:
     """Return the settings; paths are relative to the root of the session.
 
     Args:
@@ -128,7 +128,7 @@ def read_settings(config: pytest.Config, environ: Mapping[str, str]) -> Settings
         raise pytest.UsageError(msg)
     db = str(config.getini("trioeval_db") or "").strip()
     is_cached, cache = _cache(config, environ)
-    return Settings(
+    return PluginSettings(
         max_concurrency=int(width) if width else None,
         is_cached=is_cached,
         cache=cache,
@@ -161,7 +161,7 @@ def _variable(environ: Mapping[str, str], name: str) -> str | None:
 
 
 @attrs.frozen(eq=False)
-class LoadedFile:
+class CollectedSuite:
     """A suite whose rows can be run."""
 
     path: Path
@@ -171,7 +171,7 @@ class LoadedFile:
     checked: PreparedSuite = attrs.field(repr=False)
     """The suite before its extensions change it: those are called for runs, not for collecting."""
     has_extensions: bool
-    """Whether its rows are only known after it was started."""
+    """True if its rows are only known after it was started."""
 
     def prepared(self) -> PreparedSuite:
         """Return the suite to run, after the extensions' hooks for the start of a run.
@@ -194,7 +194,7 @@ class Named:
     """The location in the suite."""
 
 
-def load_file(path: Path, max_concurrency: int | None, *, plans: bool = False) -> LoadedFile:
+def load_file(path: Path, max_concurrency: int | None, *, plans: bool = False) -> CollectedSuite:
     """Load and check a suite; no provider is called.
 
     Args:
@@ -208,7 +208,7 @@ def load_file(path: Path, max_concurrency: int | None, *, plans: bool = False) -
     """
     suite = load_suite(path, plans=plans)
     environ = _environ(suite)
-    return LoadedFile(
+    return CollectedSuite(
         path,
         suite,
         environ,
@@ -219,7 +219,7 @@ def load_file(path: Path, max_concurrency: int | None, *, plans: bool = False) -
     )
 
 
-def named_items(loaded: LoadedFile, encoding: str = "utf-8") -> Iterator[Named]:
+def named_items(loaded: CollectedSuite, encoding: str = "utf-8") -> Iterator[Named]:
     """Yield its items: rows if they are known before the run, otherwise tasks.
 
     Args:

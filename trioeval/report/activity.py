@@ -132,9 +132,9 @@ def _is_readable(part: str) -> bool:
 
 
 WAIT_WORDS: Mapping[WaitReason, str] = {
-    WaitReason.GATE: "a row alone",
+    WaitReason.GATE: "a serial row",
     WaitReason.WINDOW: "earlier rows",
-    WaitReason.TURN: "others in line",
+    WaitReason.TURN: "earlier calls",
     WaitReason.PAUSED: "paused",
     WaitReason.BLOCKED: "429",
     WaitReason.PACE: "rpm",
@@ -157,7 +157,7 @@ WINDOW_S = 60
 
 
 @attrs.define
-class Window:
+class MinuteWindow:
     """Amounts per second of the last minute."""
 
     _counts: list[int] = attrs.field(factory=lambda: [0] * WINDOW_S)
@@ -187,7 +187,7 @@ _PACE_MANY = 20  # rows of the last minute that are enough to ignore older ones
 
 
 @attrs.define
-class Pace:
+class RowPace:
     """The progress of the rows of one lane."""
 
     began_at: float
@@ -196,7 +196,7 @@ class Pace:
     """Rows that this execution runs, as far as they are known."""
     there: int = 0
     """Finished rows, whatever their order."""
-    _recent: Window = attrs.field(factory=Window)
+    _recent: MinuteWindow = attrs.field(factory=MinuteWindow)
 
     def add(self, at: float) -> None:
         """Count a finished row."""
@@ -212,7 +212,7 @@ class Pace:
         """Return the seconds until all rows are finished; None if they cannot be estimated.
 
         Example:
-            >>> pace = Pace(0.0, expected=100)
+            >>> pace = RowPace(0.0, expected=100)
             >>> for second in range(25):
             ...     pace.add(second / 10)
             >>> pace.left_s(10.0)
@@ -229,13 +229,13 @@ class Pace:
         return elapsed / rows * self.left
 
 
-def all_left_s(paces: Collection[Pace], now: float) -> float | None:
+def all_left_s(paces: Collection[RowPace], now: float) -> float | None:
     """Return the seconds until the slowest lane is done; lanes do not wait for each other.
 
     A lane with too few finished rows is assumed to be as fast as the others.
 
     Example:
-        >>> fast, slow = Pace(0.0, 100, 100), Pace(0.0, 100, 10)
+        >>> fast, slow = RowPace(0.0, 100, 100), RowPace(0.0, 100, 10)
         >>> all_left_s([fast, slow], 10.0), all_left_s([], 10.0)
         (90.0, 0.0)
     """
@@ -246,7 +246,7 @@ def all_left_s(paces: Collection[Pace], now: float) -> float | None:
     known = [seconds for seconds in told if seconds is not None]
     if len(known) < len(told):
         there, expected = sum(one.there for one in paces), sum(one.expected for one in paces)
-        whole = Pace(open_ones[0].began_at, expected, there).left_s(now)
+        whole = RowPace(open_ones[0].began_at, expected, there).left_s(now)
         if whole is None:
             return None
         known.append(whole)
@@ -261,7 +261,7 @@ _FIRST = 0.1  # seconds of the first buckets
 
 
 @attrs.define
-class Bucket:
+class LaneBucket:
     """The calls and waits of a lane in one interval of time."""
 
     in_flight: int
@@ -275,7 +275,7 @@ class Bucket:
     waits: dict[WaitReason, float] = attrs.field(factory=dict)
     """Seconds waited, by reason."""
 
-    def join(self, later: "Bucket") -> None:
+    def join(self, later: "LaneBucket") -> None:
         """Join two consecutive buckets into one."""
         self.in_flight = max(self.in_flight, later.in_flight)
         self.limit = later.limit
@@ -315,14 +315,14 @@ class LaneActivity:
     closed: str | None = None
     """The reason why the lane is closed; None if it is open."""
     bucket_s: float = _FIRST
-    buckets: list[Bucket] = attrs.field(factory=list)
+    buckets: list[LaneBucket] = attrs.field(factory=list)
     _limit_of: Callable[[], int | None] = lambda: None
     """The present limit of calls in flight."""
     _limit: int | None = None
     _ends_at: float = attrs.field(init=False)
     """The end of the last bucket."""
-    _starts: Window = attrs.field(factory=Window)
-    _used: Window = attrs.field(factory=Window)
+    _starts: MinuteWindow = attrs.field(factory=MinuteWindow)
+    _used: MinuteWindow = attrs.field(factory=MinuteWindow)
 
     def __attrs_post_init__(self) -> None:
         self._ends_at = self.began_at
@@ -437,7 +437,7 @@ class LaneActivity:
             if within > 0:
                 _add(self.buckets[number].waits, why, within)
 
-    def _bucket(self, at: float) -> Bucket:
+    def _bucket(self, at: float) -> LaneBucket:
         while at >= self._ends_at:
             if len(self.buckets) == MOST_BUCKETS:
                 self._halve()
@@ -445,7 +445,7 @@ class LaneActivity:
             # Looked up now and then: events report learned limits, not limits that a user sets.
             if (limit := self._limit_of()) is not None:
                 self._limit = limit
-            self.buckets.append(Bucket(self.in_flight, self._limit))
+            self.buckets.append(LaneBucket(self.in_flight, self._limit))
             self._ends_at = self.began_at + len(self.buckets) * self.bucket_s
         return self.buckets[-1]
 
@@ -459,7 +459,7 @@ class LaneActivity:
 
 
 def counts(told: Waiting, wait: Waiting | None, in_flight: int) -> bool:
-    """Whether a newly reported wait replaces the present one.
+    """Return whether a newly reported wait replaces the present one.
 
     Args:
         told: The new wait.

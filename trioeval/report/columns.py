@@ -35,7 +35,7 @@ _REASONS: Mapping[str, str] = {
     "rate_limited": "rate limits",
     "shared_limit": "a shared limit",
     "budget_exceeded": "the budget",
-    "early_shutdown": "too much failed",
+    "early_shutdown": "too many failures",
     "fault": "it failed",
     "blocked": "another task",
 }
@@ -95,7 +95,7 @@ def trouble(result: DatasetResult) -> str | None:
 
 
 def was_cut_short(result: DatasetResult) -> bool:
-    """Whether rows of a dataset were not tried because too many calls failed: only a retry makes them.
+    """Return whether rows of a dataset were not tried because too many calls failed: only a retry makes them.
 
     Example:
         >>> was_cut_short(DatasetResult(task="a", requested=2, written=1, dropped={"failed": 1}))

@@ -31,7 +31,7 @@ from trioeval.report.compare_runs import (
 from trioeval.report.counts import counted
 from trioeval.report.formats.json import compact, record_json
 from trioeval.report.records import RowRecord
-from trioeval.report.statistics import Bootstrap, Place
+from trioeval.report.statistics import Bootstrap, RowPlace
 from trioeval.report.text import FittingTable
 from trioeval.report.totals import place_of
 from trioeval.run import Status
@@ -65,7 +65,7 @@ class RowChange:
     before: Side | None
     after: Side | None
     is_answered_otherwise: bool = attrs.field(default=False, metadata={KEY: "otherOutput"})
-    """Whether both runs have the row, with different outputs."""
+    """True if both runs have the row, with different outputs."""
     number: int | None = attrs.field(default=None, metadata={KEY: None})
     """The number of the row in the new run, or in the old one if the row is gone."""
     before_row: int | None = attrs.field(default=None, metadata={KEY: None})
@@ -188,7 +188,7 @@ class Comparison:
         kind = _kind(before, after, is_answered_otherwise=other)
         return _told(record, kind=kind, before=before, after=after, other=other, place=place)
 
-    def _group(self, record: RowRecord) -> Place:
+    def _group(self, record: RowRecord) -> RowPlace:
         """Return the test and the cluster of a row."""
         return place_of(record, self.clusters.get(record.task))
 

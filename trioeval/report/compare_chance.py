@@ -9,7 +9,7 @@ from rich.text import Text
 
 from trioeval.report.compare import name_of_column, number_of, unfinished_lines
 from trioeval.report.compare_runs import ColumnChange, ColumnFindings, Findings, Kind
-from trioeval.report.statistics import Estimate, Finding
+from trioeval.report.statistics import DifferenceFinding, Estimate
 from trioeval.report.text import FittingTable
 from trioeval.text_safety import escape_control_characters
 
@@ -76,7 +76,7 @@ def _telling(column: ColumnFindings) -> tuple[int, bool]:
     return column.pairs, difference is not None and difference.mean != 0
 
 
-def _told_of_rates(finding: Finding, difference: Estimate) -> Iterator[str]:
+def _told_of_rates(finding: DifferenceFinding, difference: Estimate) -> Iterator[str]:
     groups, pairs = difference.clusters, _counted(difference.n, "pair of rows", "pairs of rows")
     if groups == 1:
         yield f"{pairs} of 1 test or cluster: other tests may differ in any way"
@@ -134,7 +134,7 @@ def nothing_shared(columns: Iterable[ColumnChange]) -> str:
     return "no row is in both runs: the runs cannot be compared"
 
 
-def _sentence(heading: str, name: str, finding: Finding, column: ColumnFindings) -> str:
+def _sentence(heading: str, name: str, finding: DifferenceFinding, column: ColumnFindings) -> str:
     is_rate = finding is column.passed
     before, after = (_shown(one, is_rate=is_rate) for one in (finding.before, finding.after))
     difference = _shown(finding.difference, is_rate=is_rate, signed=True)
@@ -174,11 +174,11 @@ def _chance(p_value: float | None) -> str:
     return f"<{_RARE}" if p_value < _RARE else f"{p_value:.2g}"
 
 
-def _answer(finding: Finding) -> Text:
+def _answer(finding: DifferenceFinding) -> Text:
     return Text(_answers(finding), style=_STYLES.get(finding.answer or "", "dim"))
 
 
-def _answers(finding: Finding) -> str:
+def _answers(finding: DifferenceFinding) -> str:
     match finding.answer:
         case None:
             return "unknown"

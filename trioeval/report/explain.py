@@ -34,7 +34,7 @@ _Moment: TypeAlias = tuple[float, str]
 
 
 @attrs.frozen
-class History:
+class JobHistory:
     """The events of one job, in order."""
 
     index: int
@@ -46,7 +46,7 @@ class History:
         return "\n".join((f"job {self.index}", *lines))
 
 
-def explain(events: Iterable[Event], index: int) -> History:
+def explain(events: Iterable[Event], index: int) -> JobHistory:
     """Return the history of a job.
 
     Args:
@@ -77,7 +77,7 @@ def explain(events: Iterable[Event], index: int) -> History:
                 moments.append((event.at, what))
             case _:
                 pass
-    return History(index, tuple(moments))
+    return JobHistory(index, tuple(moments))
 
 
 def _say(event: Event, index: int) -> str | None:

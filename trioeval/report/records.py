@@ -110,7 +110,7 @@ class RowRecord:
     response: Mapping[str, Any] | None
     """The reply as JSON; None if there was none."""
     is_cached: bool
-    """Whether the reply came from the cache."""
+    """True if the reply came from the cache."""
     status: Status
     outcome: str
     """The outcome of its job."""
@@ -189,12 +189,12 @@ class RowRecord:
 
     @property
     def is_ended(self) -> bool:
-        """Whether its job ended by itself; false if the run was stopped or a dependency failed."""
+        """True if its job ended by itself; false if the run was stopped or a dependency failed."""
         return has_ended(self.outcome)
 
     @property
     def is_graded(self) -> bool:
-        """Whether it has a verdict of an assertion, a question or an agent.
+        """True if it has a verdict of an assertion, a question or an agent.
 
         A reply without any assertion is a success for readers of result files, and is counted apart here.
         """
@@ -224,7 +224,7 @@ class RowRecord:
 
     @property
     def is_from_cache(self) -> bool:
-        """Whether no request was made for it: its tokens and latency are those of the cached call."""
+        """True if no request was made for it: its tokens and latency are those of the cached call."""
         return self.is_cached and not self.usage.get("numRequests")
 
     @property
@@ -478,7 +478,7 @@ class AgentFacts:
     message: str
     """The result in a sentence."""
     gave_up: bool
-    """Whether the agent was not done after its last attempt."""
+    """True if the agent was not done after its last attempt."""
     folder: Path | None
     """The folder of the case; None if the agent was interrupted."""
     attempts: Sequence[AttemptFacts]
@@ -489,7 +489,7 @@ class AgentFacts:
     def sentence(self) -> str:
         """The result in a sentence, with killed child processes."""
         ended = self.children_ended
-        children = f", {'1 child' if ended == 1 else f'{ended} children'} had to be ended"
+        children = f", {'1 child' if ended == 1 else f'{ended} children'} had to be killed"
         return escape_control_characters(self.message, _MESSAGE) + (children if ended else "")
 
 

@@ -26,19 +26,19 @@ _LONG = 20_000  # characters of a prompt or a reply
 _NAME = 120  # characters of a name, or of a reason on one line
 
 WAITS_FOR: Mapping[str, str] = {
-    "gate": "for a row that had to run alone",
-    "window": "for earlier rows, which are told first",
-    "turn": "for others of the lane that stood before it",
+    "gate": "for a serial row, which runs alone",
+    "window": "for earlier rows, which are reported first",
+    "turn": "for earlier calls of the lane",
     "paused": "while the lane was paused",
-    "blocked": "because the provider asked to wait",
+    "blocked": "because the provider requested a pause",
     "pace": "for the lane's rate of requests",
-    "delay": "for the least gap between two calls of the lane",
+    "delay": "for the minimum gap between two calls of the lane",
     "tokens": "for the lane's rate of tokens",
     "slot": "for a free slot of the lane",
-    "budget": "for what calls in flight had reserved of the budget",
-    "cap": "for a free slot among those of all lanes",
-    "shared_limit": "for a limit that others share",
-    "backoff": "before a call that failed was made again",
+    "budget": "for the part of the budget reserved by calls in flight",
+    "cap": "for a free slot under the limit of all lanes",
+    "quota": "for a shared limit",
+    "backoff": "before a failed call was repeated",
 }
 """The words for each `WaitReason` of a row."""
 
@@ -60,12 +60,9 @@ def calls_view(calls: Sequence[StoredCall]) -> RenderableType:
     """Return calls that were not made for a row: prompts, replies, and their cost."""
     parts: list[RenderableType] = []
     for number, call in enumerate(calls, 1):
-        parts += _block(
-            f"call {number}: {escape_control_characters(call.provider, _NAME)} was asked",
-            call.prompt,
-        )
+        parts += _block(f"call {number}: {escape_control_characters(call.provider, _NAME)}: prompt", call.prompt)
         if call.reply is not None:
-            parts += _block("and replied", _shown(call.reply.get("output")))
+            parts += _block("reply of the call", _shown(call.reply.get("output")))
     return Group(*parts, _title("calls"), _calls(calls))
 
 
@@ -86,15 +83,16 @@ def _sections(
         yield from _block(f"reply ({facts})" if facts else "reply", _shown(record.output))
         if "raw" in record.response:
             yield from _block("reply before transforms", _shown(record.response["raw"]))
+    if not record.status.has_verdict:
+        yield from _block("error", record.error)
+        yield from _block("response of the provider", record.own.get("bodyExcerpt"))
     yield from _question(record)
     yield from _agent(record, near)
     for call in calls:
         if call.role == "grader":
-            yield from _block(
-                f"{escape_control_characters(call.provider, _NAME)} was asked to judge", call.prompt
-            )
+            yield from _block(f"{escape_control_characters(call.provider, _NAME)}: prompt of the judge", call.prompt)
             if call.reply is not None:
-                yield from _block("and replied", _shown(call.reply.get("output")))
+                yield from _block("reply of the call", _shown(call.reply.get("output")))
     if calls:
         yield _title("calls")
         yield _calls(calls)
@@ -122,7 +120,7 @@ def _verdict(record: RowRecord) -> Iterator[RenderableType]:
     if record.verdict is not None:
         yield _title(f"verdict: {escape_control_characters(record.reason, _NAME * 4)}")
     elif parts:
-        yield _title("what was judged before it ended")
+        yield _title("assertions graded before the error")
     if not parts:
         return
     table = Table(box=SIMPLE, pad_edge=False)

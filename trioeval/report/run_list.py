@@ -79,7 +79,7 @@ _WIDTH = 48  # characters of the suite of a run
 _LEAST_NAME = 20  # characters of it that a line shows at least
 _BETWEEN, _EDGES = 3, 2  # characters between two columns, and around all of them
 _INDENT = "  "
-_GO_FIRST = ("cost", "error", "begun (UTC)")
+_GO_FIRST = ("cost", "error", "started (UTC)")
 """The columns that a narrow terminal leaves out, the first one first."""
 _STYLES = {"finished": "", "running": "cyan", "interrupted": "yellow", "died": "bold yellow"}
 
@@ -115,7 +115,7 @@ def _fields(runs: Sequence[RunFacts]) -> Iterator[Figure]:
     makes_datasets = any(run.dataset_rows is not None for run in runs)
     yield Figure.of("run", (escape_control_characters(run.id, 60) for run in runs), is_number=False)
     begun = (_instant(run.utc_created) for run in runs)
-    yield Figure.of("begun (UTC)", begun, is_number=False)
+    yield Figure.of("started (UTC)", begun, is_number=False)
     states = [Text(run.state, style=_STYLES.get(run.state, "")) for run in runs]
     yield Figure("state", states, is_number=False)
     yield Figure.of("rows", (_came(run, "/") for run in runs))
@@ -175,7 +175,7 @@ def run_line(run: RunFacts) -> str:
     )
     told += [] if run.dataset_rows is None else [f"{run.dataset_rows} rows of datasets written"]
     rows = "; ".join(told) or "no rows"
-    return f"{escape_control_characters(run.id, 60)}{of}: {run.state}, begun {begun} UTC; {rows}"
+    return f"{escape_control_characters(run.id, 60)}{of}: {run.state}, started {begun} UTC; {rows}"
 
 
 def run_json(run: RunFacts) -> dict[str, Any]:
@@ -203,7 +203,7 @@ def run_json(run: RunFacts) -> dict[str, Any]:
 
 
 def _is_whole(run: RunFacts) -> bool:
-    """Whether a run has all of its rows. The number of its rows may not have been known at its start."""
+    """Return whether a run has all of its rows, whose number may not have been known at its start."""
     return run.rows == run.expected or (run.expected is None and run.state == "finished")
 
 

@@ -94,7 +94,7 @@ def _limited(event: LimitChanged) -> None:
 
 
 def _salvaged(event: Salvaged) -> None:
-    _log.info("%d jobs that failed by mishap are run again", len(event.indices))
+    _log.info("final retry round: %d jobs with transient failures run again", len(event.indices))
 
 
 def _waiting(event: Waiting) -> None:
@@ -127,7 +127,7 @@ _CASE_ENDINGS = ("done", "failed", "interrupted", "blocked")
 
 
 @attrs.frozen
-class Family:
+class MetricFamily:
     """The samples of one metric."""
 
     name: str
@@ -208,14 +208,14 @@ class RunMetrics:
                     cases.discard(case)
                 self._endings[event.ending] += 1
 
-    def families(self, now: float) -> Iterator[Family | Distribution]:
+    def families(self, now: float) -> Iterator[MetricFamily | Distribution]:
         """Return all metrics, always in the same order."""
-        yield _gauge("uptime_seconds", "Seconds since the run began.", now - self.began_at)
+        yield _gauge("uptime_seconds", "Seconds since the start of the run.", now - self.began_at)
         yield from self._of_lanes()
         yield from self._of_agents()
         yield from self._of_buses()
 
-    def _of_lanes(self) -> Iterator[Family]:
+    def _of_lanes(self) -> Iterator[MetricFamily]:
         lanes = sorted(self.lanes().items())
         yield _gauge(
             "lane_in_flight",
@@ -230,11 +230,11 @@ class RunMetrics:
             "lane",
         )
         calls = [sample for name, lane in lanes for sample in self._calls(name, lane)]
-        about = "Calls on a lane that are over, by result."
-        yield Family("trioeval_lane_calls", about, "counter", ("lane", "result"), calls)
+        about = "Ended calls of a lane, by result."
+        yield MetricFamily("trioeval_lane_calls", about, "counter", ("lane", "result"), calls)
         yield _counter(
             "lane_throttled",
-            "Calls on a lane that were refused because there were too many.",
+            "Calls of a lane that the provider refused because of a rate limit.",
             {name: lane.refused for name, lane in lanes},
             "lane",
         )
@@ -246,24 +246,24 @@ class RunMetrics:
             ((name, "cancelled"), self._other_calls[name] - lane.succeeded),
         ]
 
-    def _of_agents(self) -> Iterator[Family]:
-        yield _gauge("agent_runs_active", "Attempts of agents under way.", len(self._active))
+    def _of_agents(self) -> Iterator[MetricFamily]:
+        yield _gauge("agent_runs_active", "Running attempts of agents.", len(self._active))
         waiting = len(self._waiting)
         yield _gauge("agent_runs_waiting", "Attempts that wait for a run slot.", waiting)
         begun = dict(sorted(self._begun.items()))
-        yield _counter("agent_runs_begun", "Attempts that were begun, by agent.", begun, "agent")
+        yield _counter("agent_runs_begun", "Started attempts, by agent.", begun, "agent")
         ended = {outcome: self._ended[outcome] for outcome in _RUN_OUTCOMES}
-        yield _counter("agent_runs_ended", "Attempts that are over, by outcome.", ended, "outcome")
+        yield _counter("agent_runs_ended", "Ended attempts, by outcome.", ended, "outcome")
         endings = {ending: self._endings[ending] for ending in _CASE_ENDINGS}
-        about = "Cases of agents that are over, by ending."
+        about = "Ended cases of agents, by result."
         yield _counter("agent_cases_ended", about, endings, "ending")
         blocked = len(self._blocked)
-        yield _gauge("agent_cases_blocked", "Cases that wait for those they depend on.", blocked)
+        yield _gauge("agent_cases_blocked", "Cases that wait for their dependencies.", blocked)
         queued, running = len(self._queued), len(self._running)
-        yield _gauge("planner_queued", "Cases of this program that wait for their turn.", queued)
-        yield _gauge("planner_running", "Cases of this program that have their turn.", running)
+        yield _gauge("planner_queued", "Queued cases of this program.", queued)
+        yield _gauge("planner_running", "Admitted cases of this program.", running)
 
-    def _of_buses(self) -> Iterator[Family | Distribution]:
+    def _of_buses(self) -> Iterator[MetricFamily | Distribution]:
         stats = self.buses
         about = "Messages that this program has written to message buses."
         yield _counter("bus_appends", about, stats.appends)
@@ -282,11 +282,11 @@ def _family(
     about: str,
     found: float | Mapping[str, float],
     label: str = "",
-) -> Family:
+) -> MetricFamily:
     """Return a metric with one number, or with several by a label."""
     by_label = found if isinstance(found, Mapping) else {"": found}
     samples = [((value,) if label else (), number) for value, number in by_label.items()]
-    return Family(f"trioeval_{name}", about, kind, (label,) if label else (), samples)
+    return MetricFamily(f"trioeval_{name}", about, kind, (label,) if label else (), samples)
 
 
 _gauge, _counter = partial(_family, "gauge"), partial(_family, "counter")

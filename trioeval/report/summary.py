@@ -62,7 +62,7 @@ def _why(failure: FailureGroup) -> str:
 
 
 @attrs.frozen(kw_only=True)
-class Took:
+class RunUsage:
     """The duration and the usage of a run, all of its executions together."""
 
     seconds: float
@@ -81,7 +81,7 @@ class Took:
         totals: Sequence[Totals],
         activity: Sequence[Mapping[str, Any]],
         hidden: Collection[str] = (),
-    ) -> "Took":
+    ) -> "RunUsage":
         """Return the usage of a run.
 
         Args:
@@ -100,13 +100,13 @@ class Took:
         )
 
 
-def took_lines(took: Took) -> Iterator[str]:
+def usage_lines(took: RunUsage) -> Iterator[str]:
     r"""Yield rows and tokens per second, and the longest waits of lanes; nothing for a very short run.
 
     Example:
         >>> lanes = {"openai": {"waits": {"tokens": 31.0, "slot": 2.0}}}
-        >>> took = Took(seconds=44.0, rows=11, tokens=880, activity=[{"lanes": lanes}])
-        >>> print(*took_lines(took), sep="\n")
+        >>> took = RunUsage(seconds=44.0, rows=11, tokens=880, activity=[{"lanes": lanes}])
+        >>> print(*usage_lines(took), sep="\n")
         0.25 rows/s, 20 tokens/s over 44 s
         waited 31 s of 44 s: openai tpm
     """

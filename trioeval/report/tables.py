@@ -358,7 +358,7 @@ def _score(own: ColumnTotals, judged: Estimate | None) -> str:
 
 
 def _tells_more(own: ColumnTotals, judged: Estimate) -> bool:
-    """Whether the scores of rows with a verdict differ from their pass rate."""
+    """Return whether the scores of rows with a verdict differ from their pass rate."""
     passed, failed = own.passed, own.statuses[Status.FAIL]
     return abs(judged.mean * (passed + failed) - passed) > _ALMOST * (passed + failed)
 

@@ -84,14 +84,14 @@ class _OpenJob:
 
 
 @attrs.define
-class Trace:
+class TraceRecords:
     """A converter of events to records, each preceded by its separator; it writes nothing itself.
 
     The results of `records` belong between `head` and `tail`.
 
     Example:
         >>> from trioeval.kernel import CallEnded, CallStarted
-        >>> trace = Trace(began_at=0.0, run_id="eval-1")
+        >>> trace = TraceRecords(began_at=0.0, run_id="eval-1")
         >>> text = trace.head()
         >>> text += trace.records(None, CallStarted(1.0, 7, "model"))
         >>> text += trace.records(None, CallEnded(1.5, 7, "model", tokens=20))
@@ -326,13 +326,13 @@ def _number(value: float | None) -> str:
     return "null" if value is None or not math.isfinite(value) else repr(value)
 
 
-_TAKES: Mapping[type, Callable[[Trace, str | None, Any], None]] = {
-    Finished: Trace._finished,  # noqa: SLF001 - its own
-    Salvaged: Trace._salvaged,  # noqa: SLF001
-    CallStarted: Trace._started,  # noqa: SLF001
-    CallEnded: Trace._ended,  # noqa: SLF001
-    Waiting: Trace._waiting,  # noqa: SLF001
-    Throttled: Trace._throttled,  # noqa: SLF001
-    LimitChanged: Trace._limited,  # noqa: SLF001
-    LaneClosed: Trace._closed,  # noqa: SLF001
+_TAKES: Mapping[type, Callable[[TraceRecords, str | None, Any], None]] = {
+    Finished: TraceRecords._finished,  # noqa: SLF001 - its own
+    Salvaged: TraceRecords._salvaged,  # noqa: SLF001
+    CallStarted: TraceRecords._started,  # noqa: SLF001
+    CallEnded: TraceRecords._ended,  # noqa: SLF001
+    Waiting: TraceRecords._waiting,  # noqa: SLF001
+    Throttled: TraceRecords._throttled,  # noqa: SLF001
+    LimitChanged: TraceRecords._limited,  # noqa: SLF001
+    LaneClosed: TraceRecords._closed,  # noqa: SLF001
 }

@@ -65,7 +65,7 @@ class UsageSum:
 
 
 def was_judged(used: Mapping[str, Any]) -> bool:
-    """Whether judges were called for a row, or their replies were reused, by its token usage."""
+    """Return whether judges were called for a row, or their replies were reused, by its token usage."""
     judges = used["assertions"]
     return bool(judges["numRequests"] or judges["total"])
 

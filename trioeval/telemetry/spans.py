@@ -289,7 +289,7 @@ _Told = dict[str, str | int | float | bool | Sequence[str]]
 
 
 @attrs.define
-class _Wait:
+class _LaneWait:
     why: WaitReason
     lane: str
     at: float
@@ -307,7 +307,7 @@ class _OpenRow:
     is_recalled: bool = False
     waiting: dict[str, tuple[WaitReason, float]] = attrs.field(factory=dict)
     """The present wait of its calls by lane, and its start."""
-    waits: list[_Wait] = attrs.field(factory=list)
+    waits: list[_LaneWait] = attrs.field(factory=list)
 
 
 def _tracer() -> trace.Tracer:
@@ -337,7 +337,7 @@ class Telemetry(RecordObserver):
     description: str | None = None
     """The description of the suite."""
     content: bool = False
-    """Whether prompts, replies and reasons of verdicts are recorded. They may hold anything."""
+    """True if prompts, replies and reasons of verdicts are recorded. They may hold anything."""
     keys: Sequence[str] = attrs.field(default=(), repr=False)
     """Texts that are hidden in all attributes."""
     clock: Callable[[], int] = time.time_ns
@@ -349,7 +349,7 @@ class Telemetry(RecordObserver):
     _without_rows: set[str | None] = attrs.field(init=False, factory=set)
     _stack: ExitStack = attrs.field(init=False, factory=ExitStack)
     _is_broken: bool = attrs.field(init=False, default=False)
-    """Whether telemetry has ended after an exception."""
+    """True if telemetry has ended after an exception."""
 
     def __enter__(self) -> Self:
         now = trio.current_time()
@@ -482,7 +482,7 @@ class Telemetry(RecordObserver):
         except Exception:  # noqa: BLE001 - processors and exporters are the code of others
             self._is_broken = True
             self._rows.clear()
-            _log.exception("whoever is told of spans raised, and is told no more")
+            _log.exception("telemetry ended: a span processor or exporter raised an exception")
 
     def _row(self, task: str | None, index: int) -> _OpenRow:
         found = self._rows.get((task, index))
@@ -551,7 +551,7 @@ def _end_wait(row: _OpenRow, lane: str, at: float) -> None:
         return
     why, since = found
     if at > since and len(row.waits) < _MOST_WAITS:
-        row.waits.append(_Wait(why, lane, since, at))
+        row.waits.append(_LaneWait(why, lane, since, at))
 
 
 def _ns(at: float) -> int:

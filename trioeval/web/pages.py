@@ -106,7 +106,7 @@ class StoreReading:
     _long_ones: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(1))
 
     async def is_there(self) -> bool:
-        """Whether the database exists: the first run creates it. A checkpoint."""
+        """Return whether the database exists: the first run creates it. A checkpoint."""
         return await trio.to_thread.run_sync(self.path.exists, limiter=self._threads)
 
     async def read(self, look: Callable[[StoreReader], T], *, takes_long: bool = False) -> T:

@@ -16,7 +16,7 @@ from trioeval.text_safety import escape_control_characters
 from trioeval.web.lane_cards import LaneCard, ended_cards, live_cards
 from trioeval.web.pages import age_text
 from trioeval.web.row_page import RowSummary, summary_of
-from trioeval.web.watches import Watch
+from trioeval.web.watches import RunWatch
 
 _LARGEST = 2**62  # of a key
 
@@ -132,14 +132,14 @@ class RunPicture:
     """The line of the run; None if the run was deleted."""
     cards: Sequence[LaneCard]
     is_live: bool
-    """Whether the run is connected and can be steered."""
+    """True if the run is connected and can be steered."""
     unheard: bool
-    """Whether connecting failed."""
+    """True if connecting failed."""
     trouble: str | None
     """The reason why its store cannot be read."""
 
 
-def picture_of(watch: Watch, now: datetime) -> RunPicture:
+def picture_of(watch: RunWatch, now: datetime) -> RunPicture:
     """Return the state of a watched run."""
     return RunPicture(
         line=None if watch.facts is None else line_of(watch.facts, now, watch.state),

@@ -30,10 +30,16 @@ from trioeval.report.columns import (
     shown_path,
 )
 from trioeval.report.counts import RowNumbers, counted
-from trioeval.report.question_eval import Ended, run_sentence, sentence
+from trioeval.report.question_eval import EndedTask, run_sentence, sentence
 from trioeval.report.row_view import calls_view
 from trioeval.report.run_list import run_line
-from trioeval.report.summary import Took, failures_view, not_graded_line, not_run_line, took_lines
+from trioeval.report.summary import (
+    RunUsage,
+    failures_view,
+    not_graded_line,
+    not_run_line,
+    usage_lines,
+)
 from trioeval.report.tables import UNFINISHED, Failures, FirstRows, columns_table, rows_table
 from trioeval.run import Status
 from trioeval.store import DatasetFacts, NotRunRows, RunFacts, StoreReader
@@ -220,7 +226,7 @@ def show_run(
     with open_runs(db, read_environment(os.environ)) as reader:
         facts = reader.run(run)
         show(run_line(facts))
-        shown: list[Ended] = []
+        shown: list[EndedTask] = []
         not_run: list[str] = []
         for head in map(Head.read, reader.heads(facts)):
             if task is not None and head.task != _task(facts, task):
@@ -234,8 +240,8 @@ def show_run(
         if (line := run_sentence(shown)) is not None:
             show(line)
         totals = [one for _, one in shown]
-        took = Took.of(facts.duration_ms / 1000, totals, reader.activity(facts), OWN_LANES)
-        for line in took_lines(took) if task is None else ():
+        took = RunUsage.of(facts.duration_ms / 1000, totals, reader.activity(facts), OWN_LANES)
+        for line in usage_lines(took) if task is None else ():
             show(line)
         for line in filter(None, (not_graded_line(totals), *not_run)):
             show(line)
@@ -244,7 +250,7 @@ def show_run(
 
 def _show_task(
     reader: StoreReader, facts: RunFacts, head: Head, limit: int, *, failed: bool, db: Path | None
-) -> tuple[Ended, str | None]:
+) -> tuple[EndedTask, str | None]:
     """Show a task, and return how it ended and the line about its rows that were not run."""
     rows, totals = FirstRows(_CELL, limit), Totals.of(head.columns, cluster=head.cluster)
     failures = Failures(_FAILURES)

@@ -72,10 +72,10 @@ async def _serve(
 ) -> OSError | None:
     """Serve, and return the error if listening failed."""
     from trioeval.serving.listening import open_listeners, serve_app  # noqa: PLC0415 - takes a while
-    from trioeval.web.app import View  # noqa: PLC0415 - an extra
+    from trioeval.web.app import LiveView  # noqa: PLC0415 - an extra
     from trioeval.web.pages import StoreReading  # noqa: PLC0415
     from trioeval.web.security import Door  # noqa: PLC0415
-    from trioeval.web.watches import Watches  # noqa: PLC0415
+    from trioeval.web.watches import RunWatches  # noqa: PLC0415
 
     try:
         listeners, address = await open_listeners(terms.host, terms.port)
@@ -97,8 +97,8 @@ async def _serve(
     with interrupts.deliver_to(on_signal):
         async with trio.open_nursery() as followers:
             store = StoreReading(path)
-            watches = Watches(store, followers)
-            view = View(
+            watches = RunWatches(store, followers)
+            view = LiveView(
                 store=store,
                 watches=watches,
                 stop=stop,

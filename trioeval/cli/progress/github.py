@@ -13,7 +13,7 @@ from trioeval.cli.progress.streams import say_beneath
 from trioeval.report.counts import counted
 from trioeval.report.formats.markdown import workflow_command
 from trioeval.report.records import RowRecord
-from trioeval.report.run_state import RunState
+from trioeval.report.run_state import RunSnapshot
 from trioeval.run import Status
 from trioeval.suite.tests import Strip
 from trioeval.text_safety import escape_control_characters
@@ -46,7 +46,7 @@ class GithubProgress(Progress):
                 self._annotations.append(self._annotation(record.stripped(self.strip)))
 
     async def show(
-        self, state: Callable[[], RunState], more: Callable[[], Sequence[str]], /
+        self, state: Callable[[], RunSnapshot], more: Callable[[], Sequence[str]], /
     ) -> None:
         """Print the state of the run now and then, in a group, until cancelled."""
         with _group("progress"):

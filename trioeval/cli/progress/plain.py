@@ -17,7 +17,7 @@ from trioeval.cli.progress.table import (
 )
 from trioeval.cli.terminal import say
 from trioeval.report.counts import counted
-from trioeval.report.run_state import LaneState, RunState
+from trioeval.report.run_state import LaneState, RunSnapshot
 from trioeval.report.text import cut_middle
 from trioeval.text_safety import escape_control_characters
 
@@ -34,7 +34,7 @@ class PlainProgress(Progress):
     """Seconds between two lines, and before the first."""
 
     async def show(
-        self, state: Callable[[], RunState], more: Callable[[], Sequence[str]], /
+        self, state: Callable[[], RunSnapshot], more: Callable[[], Sequence[str]], /
     ) -> None:
         """Print the state of the run, until cancelled."""
         while True:
@@ -42,7 +42,7 @@ class PlainProgress(Progress):
             say(plain_line(state(), more()))
 
 
-def plain_line(state: RunState, more: Iterable[str] = ()) -> str:
+def plain_line(state: RunSnapshot, more: Iterable[str] = ()) -> str:
     """Return the state of a run on one line; of many lanes only the busiest."""
     lanes = named(state.lanes)
     busy = sorted(lanes, key=by_business, reverse=True)[:_LANES]
@@ -53,7 +53,7 @@ def plain_line(state: RunState, more: Iterable[str] = ()) -> str:
     return "; ".join([*told, *(line.strip() for line in more)])
 
 
-def _run(state: RunState) -> Iterator[str]:
+def _run(state: RunSnapshot) -> Iterator[str]:
     if state.stopping:
         yield "stopping"
     if state.total:  # runs of datasets have no rows

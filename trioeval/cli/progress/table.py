@@ -9,7 +9,7 @@ from rich.cells import cell_len, set_cell_size
 from trioeval.kernel import WaitReason
 from trioeval.report.activity import WAIT_WORDS, lane_names
 from trioeval.report.counts import counted, money
-from trioeval.report.run_state import LaneState, RunState
+from trioeval.report.run_state import LaneState, RunSnapshot
 from trioeval.report.text import cut_middle
 from trioeval.report.totals import percent
 from trioeval.text_safety import escape_control_characters
@@ -49,7 +49,7 @@ def clock(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{left:02}" if hours else f"{minutes}:{left:02}"
 
 
-def pass_rate(state: RunState) -> str | None:
+def pass_rate(state: RunSnapshot) -> str | None:
     """The share of the graded rows that passed, as `98.0 %`; None of no rows."""
     rated = state.passed + state.failed + state.errors
     return f"{percent(state.passed, rated)} % of {rated}" if rated else None
@@ -118,7 +118,7 @@ class Room:
     """The characters of the done part of a bar, and of the rest."""
 
 
-def picture(state: RunState, more: Iterable[str], room: Room) -> list[Line]:
+def picture(state: RunSnapshot, more: Iterable[str], room: Room) -> list[Line]:
     """Return the state of a run in the given room.
 
     Args:
@@ -135,7 +135,7 @@ def picture(state: RunState, more: Iterable[str], room: Room) -> list[Line]:
     return [*top, *_lanes(named(state.lanes), room.width, height), *others][: room.height]
 
 
-def _head(state: RunState, room: Room) -> Line:
+def _head(state: RunSnapshot, room: Room) -> Line:
     facts: list[Piece] = [("stopping", "bold yellow")] if state.stopping else []
     facts += [(f"{state.done}/{state.total} rows", "bold")] if state.total else []
     facts += [(clock(state.elapsed_s), "")]
@@ -151,7 +151,7 @@ def _head(state: RunState, room: Room) -> Line:
     return [(full * done, "green"), (empty * (cells - done), "dim"), (_GAP, ""), *line]
 
 
-def _counts(state: RunState, width: int) -> Line:
+def _counts(state: RunSnapshot, width: int) -> Line:
     facts: list[Piece] = []
     if (passed := pass_rate(state)) is not None:
         facts = [(f"{passed} pass", "bold")]

@@ -238,7 +238,7 @@ def event_line(event: TaskEvent, began_at: float, dataset: str | None = None) ->
         >>> event_line(event, 10.0)
         '2.500 s repairs/words: attempt 1 waits for a slot'
         >>> event_line(GroupOpened(at=12.5, group=3, restored=0), 10.0, "problems")
-        '2.500 s problems: group 3 is begun'
+        '2.500 s problems: group 3 starts'
     """
     match event:
         case QuestionEvent():
@@ -260,11 +260,11 @@ def _told_of_question(event: QuestionEvent) -> str:
 def _told_of_agent(event: AgentEvent) -> str:
     match event:
         case CaseBlocked(by=()):
-            return "waits for no other case any more"
+            return "waits for no other case"
         case CaseBlocked():
             return f"blocked by {', '.join(event.by)}"
         case CaseQueued(position=0):
-            return "has its turn"
+            return "is next"
         case CaseQueued():
             return f"waits for its turn, at position {event.position}"
         case AttemptWaiting():
@@ -272,7 +272,7 @@ def _told_of_agent(event: AgentEvent) -> str:
         case AttemptStarted():
             return f"attempt {event.number} of {event.agent} begins: run {event.run_id}"
         case AttemptContinued():
-            return f"attempt {event.number} goes on"
+            return f"attempt {event.number} continues"
         case AttemptEnded():
             how = "was cancelled" if event.cancelled else "failed" if event.failed else "has ended"
             why = f": {event.reason}" if event.reason else ""
@@ -286,17 +286,17 @@ def _told_of_agent(event: AgentEvent) -> str:
 def _told_of_dataset(event: DatasetEvent) -> str:
     match event:
         case DatasetStarted():
-            there = f", {event.written} of its rows are there already" if event.written else ""
+            there = f", {event.written} of its rows exist already" if event.written else ""
             return f"it is begun{there}"
         case GroupOpened():
-            there = f", {event.restored} of its jobs are there already" if event.restored else ""
-            return f"group {event.group} is begun{there}"
+            there = f", {event.restored} of its jobs are done already" if event.restored else ""
+            return f"group {event.group} starts{there}"
         case GroupWritten():
             group = event.group
             file = "no file" if group.file is None else group.file
             return f"group {group.group} is written: {group.count} rows, {file}"
         case GroupAbandoned():
-            return f"group {event.group} is left unfinished: {event.reason.replace('_', ' ')}"
+            return f"group {event.group} is not finished: {event.reason.replace('_', ' ')}"
         case RowDropped():
             return failure_line(event.row)
         case ProcessorStarted():
@@ -305,9 +305,9 @@ def _told_of_dataset(event: DatasetEvent) -> str:
             why = "" if event.error is None else f": {event.error}"
             return f"processor {event.name} is over{_of_group(event.group)}{why}"
         case DatasetShutDown():
-            return "too many calls fail for good; nothing new begins"
+            return "too many permanent failures; no further rows are started"
         case ManyTransientFailures():
-            return "half of the last calls failed, and are made again"
+            return "half of the last calls failed and are repeated"
 
 
 def _of_group(group: int | None) -> str:

@@ -21,9 +21,9 @@ from trioeval.cli.environment import EnvironmentSettings
 from trioeval.cli.flags import RunFlags
 from trioeval.cli.interrupts import Interrupts
 from trioeval.cli.progress.progress import Progress
-from trioeval.cli.progress.run import Watching
+from trioeval.cli.progress.run import RunViews
 from trioeval.cli.run.agents import agent_terms
-from trioeval.cli.run.exit_status import Ending, is_unfinished, spent_line
+from trioeval.cli.run.exit_status import RunEnd, is_unfinished, spent_line
 from trioeval.cli.run.observers import open_telemetry, open_trace, serve_metrics, trace_of
 from trioeval.cli.run.results import Collector, show_results
 from trioeval.cli.run.start import Continuation, begin, utc
@@ -213,14 +213,12 @@ class Execution:
         if not self.flags.output.quiet:
             say(f"warning: {text}")
 
-    def _on_row_ended(self, watching: Watching, row: Row) -> None:
+    def _notice(self, watching: RunViews, row: Row) -> None:
         watching.row_is_over(row)
         if self.flags.limits.fail_fast and row.status is not Status.PASS:
             self.stopping.stop()
 
-    def _on_dataset_ended(
-        self, collector: Collector, watching: Watching, result: DatasetResult
-    ) -> None:
+    def _built(self, collector: Collector, watching: RunViews, result: DatasetResult) -> None:
         watching.tasks.ended(result.task)
         collector.dataset(result)
         if self.flags.limits.fail_fast and trouble(result) is not None:
@@ -237,8 +235,8 @@ class Execution:
         metrics: RunMetrics,
         telemetry: "Telemetry | None",
     ) -> None:
-        lanes = make_lanes(self.prepared, limits=limits)
-        watching = Watching(
+        lanes = make_lanes(self.prepared, quota=quota)
+        watching = RunViews(
             prepared=self.prepared,
             lanes=lanes,
             collector=collector,
@@ -381,7 +379,7 @@ class Execution:
     def _end(self, run: StoredRun, collector: Collector, seconds: float, *, unwritten: bool) -> int:
         """Print how the run ended and how to continue it, and return the exit code."""
         totals, datasets = collector.totals, collector.datasets
-        ended = Ending(
+        ended = RunEnd(
             totals=totals,
             duration=seconds,
             needed=self.environment.pass_rate_threshold,

@@ -29,7 +29,7 @@ _STEERED = "a stop from the live view"
 
 
 @attrs.frozen(kw_only=True)
-class Ending:
+class RunEnd:
     """The end of a run, from which its exit code and its last line follow."""
 
     totals: Totals
@@ -49,9 +49,9 @@ class Ending:
     failed_fast: Collection[str | None] = ()
     """The ids of tasks that failed fast."""
     steered: bool = False
-    """Whether it was stopped from the live view."""
+    """True if it was stopped from the live view."""
     unwritten: bool = False
-    """Whether a file could not be written."""
+    """True if a file could not be written."""
     standing: int = 0
     """Rows that were to be run again, were not, and keep their results."""
     resume: str | None = None
@@ -86,7 +86,7 @@ class Ending:
         numbers = _numbers(totals, datasets, self.duration)
         troubles = [told for dataset in datasets if (told := trouble(dataset)) is not None]
         if self.unwritten:
-            return Exit.FAULT, f"{numbers}; exit 1: not everything could be written, see above"
+            return Exit.FAULT, f"{numbers}; exit 1: some results could not be written, see above"
         if self.signals:
             code = Exit.SIGNAL + self.signals[0]
             return code, f"{numbers}; exit {code}: interrupted by {self.signals[0].name}"
@@ -121,7 +121,7 @@ class Ending:
 def is_unfinished(
     totals: Totals, datasets: Iterable[DatasetResult] = (), *, unopened: int = 0
 ) -> bool:
-    """Whether rows are left to run, those of datasets included.
+    """Return whether rows are left to run, those of datasets included.
 
     Args:
         totals: The totals of all rows.

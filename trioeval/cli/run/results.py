@@ -43,7 +43,7 @@ _AT_ONCE = 64  # earlier rows that are added without a checkpoint
 
 
 @attrs.define(kw_only=True)
-class Part:
+class TaskRows:
     """The rows of one task, as far as they are known."""
 
     head: Head
@@ -81,12 +81,12 @@ class Part:
 
     @property
     def makes_dataset(self) -> bool:
-        """Whether it makes a dataset, and has no rows."""
+        """True if it makes a dataset, and has no rows."""
         return isinstance(self.task.prepared.suite.settings, ColumnsSettings)
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is complete, so that other tasks can use its rows."""
+        """True if it is complete, so that other tasks can use its rows."""
         if self.makes_dataset:
             return self.dataset is not None and self.dataset.outcome == "complete"
         return (
@@ -114,7 +114,7 @@ class Part:
 class Collector:
     """The collector of the rows of a run, which gets the rows of each task in index order."""
 
-    parts: Sequence[Part]
+    parts: Sequence[TaskRows]
     """The tasks of the suite, in order."""
     run: StoredRun
     outputs: Sequence[Path]
@@ -123,7 +123,7 @@ class Collector:
     watch: Callable[[RowRecord, bool], None] = lambda _row, _kept: None
     """Called with each row, as a record with all of its parts, and whether an earlier execution ran it."""
     _lines: list[LinesFile] = attrs.field(init=False)
-    _by_task: dict[str | None, Part] = attrs.field(init=False)
+    _by_task: dict[str | None, TaskRows] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self._lines = [LinesFile(path) for path in self.outputs if output_suffix(path) == LINES]
@@ -153,7 +153,7 @@ class Collector:
             tests: The most tests of each task in the table; 0 shows no rows.
         """
         parts = [
-            Part(
+            TaskRows(
                 head=head,
                 task=task,
                 first_rows=FirstRows(cell, tests) if tests else None,
@@ -256,14 +256,14 @@ class Collector:
             rows = part.task.rows
             await self._take_kept(part, _ALL_ROWS if rows is None else rows)
 
-    async def _take_kept(self, part: Part, end: int) -> None:
+    async def _take_kept(self, part: TaskRows, end: int) -> None:
         for count, record in enumerate(part.kept_before(end), 1):
             self._take(part, record, is_kept=True)
             if count % _AT_ONCE == 0:
                 # Rows are added even if the run is cancelled: all of them are to be written.
                 await trio.lowlevel.cancel_shielded_checkpoint()
 
-    def _take(self, part: Part, record: RowRecord, *, is_kept: bool) -> None:
+    def _take(self, part: TaskRows, record: RowRecord, *, is_kept: bool) -> None:
         part.totals.add(record)
         self.watch(record, is_kept)
         if part.first_rows is not None:
@@ -300,7 +300,7 @@ class Collector:
         """Return the data of documents: the run, or its tasks."""
         return [self._results(part, info) for part in self.parts]
 
-    def _results(self, part: Part, info: RunInfo) -> Results:
+    def _results(self, part: TaskRows, info: RunInfo) -> Results:
         def records(prompt_idx: int | None) -> Iterator[Mapping[str, Any]]:
             return self.run.records(part.head.task, prompt_idx)
 
@@ -348,7 +348,7 @@ def write_documents(outputs: Sequence[Path], results: Sequence[Results]) -> Sequ
         except StoreError as error:
             errors.append(OutputError(f"-o {path}: cannot be written: {error}"))
         except Exception as error:  # noqa: BLE001 - a fault of ours must not cost the other files
-            fault = f"{type(error).__name__}: {error}; this is a fault of trioeval"
+            fault = f"{type(error).__name__}: {error}; this is a bug in trioeval"
             errors.append(OutputError(f"-o {path}: cannot be written: {fault}"))
     return errors
 
@@ -378,7 +378,7 @@ def show_results(
     Returns:
         The error of writing to stdout; None if all rows were written.
     """
-    from trioeval.report.summary import Took, not_graded_line, not_run_line, took_lines  # noqa: PLC0415 - after the run
+    from trioeval.report.summary import RunUsage, not_graded_line, not_run_line, usage_lines  # noqa: PLC0415 - after the run
 
     parts = [part for part in collector.parts if not part.makes_dataset]
     failure: OutputError | None = None
@@ -394,7 +394,7 @@ def show_results(
     for dataset in collector.datasets:
         _show_dataset(dataset)
     totals = [part.totals for part in parts]
-    for line in took_lines(Took.of(info.duration_ms / 1000, totals, info.activity, OWN_LANES)):
+    for line in usage_lines(RunUsage.of(info.duration_ms / 1000, totals, info.activity, OWN_LANES)):
         say(line)
     left = (not_run_line(part.failures.not_run, part.head.task, resume) for part in parts)
     for line in filter(None, (not_graded_line(totals), *left)):
@@ -420,7 +420,7 @@ def ended_lines(result: DatasetResult) -> Sequence[str]:
     ]
 
 
-def _show_rows(part: Part, command: Callable[[int], str | None]) -> None:
+def _show_rows(part: TaskRows, command: Callable[[int], str | None]) -> None:
     from trioeval.report.summary import failures_view  # noqa: PLC0415 - after the run
     from trioeval.report.tables import rows_table  # noqa: PLC0415 - after the run
 
@@ -443,7 +443,7 @@ def _show_rows(part: Part, command: Callable[[int], str | None]) -> None:
         draw(failures, sys.stdout)
 
 
-def _show_totals(part: Part) -> None:
+def _show_totals(part: TaskRows) -> None:
     from trioeval.report.tables import columns_table  # noqa: PLC0415 - after the run
 
     if part.head.task is not None:

@@ -12,8 +12,8 @@ from trioeval.cli.environment import EnvironmentSettings, database_path, databas
 from trioeval.cli.flags import RunFlags, StorageFlags
 from trioeval.cli.inputs import check_files, check_not_suite_files, environ_with
 from trioeval.cli.output import check_outputs
-from trioeval.cli.run.exit_status import Ending
-from trioeval.cli.run.start import Continuation
+from trioeval.cli.run.exit_status import RunEnd
+from trioeval.cli.run.start import Continued
 from trioeval.cli.settings import first
 from trioeval.cli.stored_flags import StoredFlags
 from trioeval.cli.stored_results import counted, datasets_of, open_runs, results_of, write_stored
@@ -244,7 +244,7 @@ def report_finished(found: ResumedRun, outputs: tuple[Path, ...]) -> int:
             unwritten = [*write_stored(outputs, results_of(reader, facts, environment))]
     for error in unwritten:
         say(error)
-    ended = Ending(
+    ended = RunEnd(
         totals=counted(facts),
         needed=environment.pass_rate_threshold,
         failed_code=first(found.flags.output.fail_exit_code, environment.failed_exit_code),
