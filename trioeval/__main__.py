@@ -21,9 +21,8 @@ def _open_streams() -> None:
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # noqa: FBT003 - has no name
 
 
-def _tell_version() -> bool:
-    """Print the version without importing anything, for scripts and bug reports; return whether it worked."""
-    from trioeval._version import __version__
+def _print_constant(arguments: Sequence[str]) -> bool:
+    """Print the version or a help page that needs no parser.
 
     Returns:
         Whether the arguments ask for such a text and it was written.
@@ -40,7 +39,7 @@ def _tell_version() -> bool:
         return False
     try:
         # Past the stream's buffer, which would keep what cannot be written and fail again at the end.
-        os.write(sys.stdout.fileno(), f"trioeval {__version__}\n".encode())
+        os.write(sys.stdout.fileno(), text.encode())
     except (OSError, AttributeError):  # full, gone, or closed before the program started
         return False
     return True
@@ -57,7 +56,7 @@ def main() -> None:
 
         interrupts = Interrupts.installed()
     except KeyboardInterrupt:
-        sys.stderr.write("interrupted before the run began; exit 130\n")
+        sys.stderr.write("interrupted before the run started; exit 130\n")
         sys.exit(130)
     sys.excepthook = report_fault
     code = run_command_line(sys.argv[1:], interrupts)
