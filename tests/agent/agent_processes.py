@@ -126,7 +126,7 @@ class Rig:
             "children": self.family,
             "posts": CountingPoster(post),
             "attempts": NumberedAttempts(ids=str, ends=[*earlier]),
-            "tell": CaseNotifier(case="calc", agent="scripted"),
+            "notify": CaseNotifier(case="calc", agent="scripted"),
         }
         return LoopConfig(**{**given, **changed})
 

@@ -132,7 +132,7 @@ class Bench:
             "posts": CountingPoster(self.post if post is None else post),
             "attempts": BenchAttempts(bench=self, ids=str, ends=[*earlier]),
             "stop": self.stop,
-            "tell": CaseNotifier(
+            "notify": CaseNotifier(
                 observe=self.events.append, task="repairs", case="calc", agent="double"
             ),
         }

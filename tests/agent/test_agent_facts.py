@@ -54,11 +54,11 @@ def test_facts_are_passed_on_once_in_their_order(tmp_path: Path) -> None:
                     for body in ("first", "second", "second"):
                         await own.append(draft(body, case))
                     await own.append(draft("nothing new", case, "INFO"))
-                told += [await facts.pass_on(tmp_path / case) for _ in range(2)]
+                told += [await facts.forward(tmp_path / case) for _ in range(2)]
             async with open_bus(tmp_path / "calc", rng=chance) as own:
                 await own.append(draft("late"))
-            told.append(await facts.pass_on(tmp_path / "calc"))
-            told.append(await facts.pass_on(tmp_path / "nobody"))
+            told.append(await facts.forward(tmp_path / "calc"))
+            told.append(await facts.forward(tmp_path / "nobody"))
         assert buses.lost == 0
         return told
 
@@ -96,9 +96,9 @@ def test_facts_are_whole_after_a_death_between_two(
             facts = told_on(run, buses)
             with monkeypatch.context() as patch:
                 patch.setattr(Bus, "append", dies)
-                assert await facts.pass_on(tmp_path / "calc") == after
+                assert await facts.forward(tmp_path / "calc") == after
             assert buses.lost == 3 - after
-            await facts.pass_on(tmp_path / "calc")
+            await facts.forward(tmp_path / "calc")
 
     trio.run(main)
     assert [one.draft.body for one in facts_of(tmp_path / "run")] == [
@@ -196,7 +196,7 @@ def test_a_fact_that_cannot_be_passed_on_keeps_no_other_back(
                 await own.append(attrs.evolve(one, parents=parents, issue_id="of its own bus"))
         monkeypatch.setattr("trioeval.agent.bus.bus.LARGEST", 2000)
         async with open_bus(tmp_path / "run", rng=chance) as run:
-            assert await told_on(run, buses).pass_on(tmp_path / "calc") == 20
+            assert await told_on(run, buses).forward(tmp_path / "calc") == 20
             assert run.stats.batches < 20
         assert buses.lost == 1
 
@@ -224,11 +224,11 @@ def test_the_bus_of_a_run_is_read_once(tmp_path: Path, monkeypatch: pytest.Monke
                 async with open_bus(tmp_path / case, rng=chance) as own:
                     await own.append(draft("first", case))
                     await own.append(draft("second", case))
-                assert await facts.pass_on(tmp_path / case) == 2
+                assert await facts.forward(tmp_path / case) == 2
             assert since == [None, None, 2]
             for file in (tmp_path / "run").iterdir():
                 file.unlink()
-            assert await facts.pass_on(tmp_path / "c") == 2
+            assert await facts.forward(tmp_path / "c") == 2
             assert since == [None, None, 2, 4, None]
 
     trio.run(main)

@@ -325,7 +325,7 @@ def test_ag_14_a_bus_that_takes_nothing_ends_nothing(caplog: pytest.LogCaptureFi
 
     with caplog.at_level(logging.WARNING):
         end, _seconds = on_bench(play)
-    assert (end.ending, end.untold) == ("done", 7)
+    assert (end.ending, end.undelivered) == ("done", 7)
     assert [record.getMessage() for record in caplog.records] == [
         "a message cannot be posted on the bus: no space left on the device"
     ] * 2
@@ -343,7 +343,7 @@ def test_a_bus_that_is_locked_holds_no_slot_for_long() -> None:
         return end
 
     end, _seconds = on_bench(play)
-    assert (end.ending, end.untold) == ("done", 1)
+    assert (end.ending, end.undelivered) == ("done", 1)
 
 
 def test_ag_15_a_delay_ends_when_the_task_is_done() -> None:
@@ -508,7 +508,7 @@ def test_an_observer_that_raises_is_not_called_again(caplog: pytest.LogCaptureFi
     async def play(bench: Bench) -> LoopEnd:
         return await run_until_done(
             Scripted(bench),
-            bench.terms(tell=CaseNotifier(observe=observe, case="calc", agent="double")),
+            bench.terms(notify=CaseNotifier(observe=observe, case="calc", agent="double")),
         )
 
     end, _seconds = on_bench(play)

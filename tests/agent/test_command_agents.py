@@ -77,7 +77,7 @@ def test_words_are_filled_in_each_by_itself(tmp_path: Path) -> None:
         "one {{ two }}",
         "a b; c of calc",
         "0",
-        str(files.told(0)),
+        str(files.attempt_prompt(0)),
         str(files.workspace),
         str(SCRIPTED),
         "",
@@ -96,7 +96,7 @@ def test_the_environment_tells_of_the_case(tmp_path: Path) -> None:
     assert len(variables.pop("TRIOEVAL_TREE")) == 32
     assert Path(variables.pop("TRIOEVAL_PYTHON")).is_file()
     assert variables == {
-        "TRIOEVAL_PROMPT": str(files.told(2)),
+        "TRIOEVAL_PROMPT": str(files.attempt_prompt(2)),
         "TRIOEVAL_WORKSPACE": str(files.workspace),
         "TRIOEVAL_DONE": str(files.done),
         "TRIOEVAL_BUS": str(files.bus),
@@ -123,7 +123,7 @@ def test_a_prompt_that_is_no_word_can_be_read_from_its_file(tmp_path: Path, text
         "sh -c 'cat >copy; cmp copy \"$1\"' sh {{promptFile}}", tmp_path, text, input="stdin"
     )
     assert end.failure is None
-    assert CaseFiles(tmp_path).told(0).read_bytes() == asked
+    assert CaseFiles(tmp_path).attempt_prompt(0).read_bytes() == asked
     assert (tmp_path / "workspace" / "copy").read_bytes() == asked
     end = work_once("true {{prompt}}", tmp_path, text)
     if "\ud800" in text:

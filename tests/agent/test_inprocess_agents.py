@@ -579,7 +579,7 @@ def test_the_bus_is_told_of_each_case() -> None:
     ends, _events, _seconds = run(cases, 1, post=post)
     assert posted[0] == ("a", "INFO", "starting attempt 0")
     assert posted[-1] == ("a", "INFO", "done after 1 attempt")
-    assert [end.untold for end in ends] == [0, 4]
+    assert [end.undelivered for end in ends] == [0, 4]
 
 
 @attrs.frozen

@@ -311,7 +311,7 @@ def test_what_stands_in_the_place_of_our_files_is_trouble_and_no_wait(
     bench: Bench, put: Callable[[Path], object]
 ) -> None:
     """A model that runs commands may have put it there; links are not followed."""
-    told, log = bench.files.told(0), bench.files.logs / "attempt-000.tools.jsonl"
+    told, log = bench.files.attempt_prompt(0), bench.files.logs / "attempt-000.tools.jsonl"
     mine = bench.folder / "mine"
 
     class Putting(Script):
@@ -390,7 +390,7 @@ def test_after_so_many_steps_an_attempt_has_failed(bench: Bench) -> None:
         ("edit_file", {"path": "text", "old": "", "new": "b"}, "the old text does not occur in"),
         ("edit_file", {"path": "text", "old": "a", "new": "b"}, "the old text occurs 2 times in"),
         ("edit_file", {"path": "latin", "old": "a", "new": "b"}, '"latin" is not UTF-8'),
-        ("read_file", {}, "the call of read_file has arguments that do not fit: "),
+        ("read_file", {}, "the call of read_file has arguments that do not match: "),
         ("read_file", {"path": "text", "x": 1}, "the call of read_file has arguments"),
         ("run_command", {"command": "true"}, "the call of run_command names no function"),
     ],

@@ -46,11 +46,11 @@ def test_a_condition_is_told_of_columns_and_of_what_is_inside(text: str, *, valu
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("nope", "{{ nope }} is not defined; the row has a, none, q, t"),
-        ("nope == 1", "{{ nope }} is not defined; the row has a, none, q, t"),
-        ("not nope", "{{ nope }} is not defined; the row has a, none, q, t"),
-        ("a > 3 and nope", "{{ nope }} is not defined; the row has a, none, q, t"),
-        ("1 if nope else 2", "{{ nope }} is not defined; the row has a, none, q, t"),
+        ("nope", '{{ nope }} is not defined; did you mean "none"?'),
+        ("nope == 1", '{{ nope }} is not defined; did you mean "none"?'),
+        ("not nope", '{{ nope }} is not defined; did you mean "none"?'),
+        ("a > 3 and nope", '{{ nope }} is not defined; did you mean "none"?'),
+        ("1 if nope else 2", '{{ nope }} is not defined; did you mean "none"?'),
         ("__result", "{{ __result }} is not defined; the row has a, none, q, t"),
         (
             "q.clarty.score == 3",

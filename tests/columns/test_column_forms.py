@@ -142,7 +142,7 @@ OUTSIDE = (
             '.category: "topic.x" is not a valid column name: templates cannot use it as a variable',
         ),
         ({**SEED, "file": None}, ": neither file nor fromTask is given"),
-        ({**SEED, "file": "peple.csv"}, '.file: there is no file "peple.csv"'),
+        ({**SEED, "file": "peple.csv"}, '.file: file not found: "peple.csv"'),
         ({**SEED, "file": "ask.txt"}, '.file: "ask.txt" is not a seed file'),
         ({**SEED, "columns": None}, ': "columns" is missing'),
         ({**SEED, "columns": []}, ".columns: no columns are given"),
@@ -187,7 +187,7 @@ OUTSIDE = (
         ),
         (
             {**LLM, "name": "x", "schema": {"type": "text"}},
-            '.schema.type: "text" is not a JSON type',
+            '.schema.type: "text" is not a JSON Schema type',
         ),
         (
             {**LLM, "name": "x", "trace": "a b"},

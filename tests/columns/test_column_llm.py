@@ -196,7 +196,7 @@ def test_a_cell_fails_for_good_when_no_reply_can_be_used() -> None:
 def test_a_reply_that_was_cut_off_says_so() -> None:
     pupil = Pupil(lambda _: Reply(output='{"n": ', finish_reason="length"))
     error = made(writer(cells_of(pupil), schema=SCHEMA, restarts=0), APPLES).value
-    assert "1 reply was got" in str(error)
+    assert "returned 1 reply, none of which can be used" in str(error)
     assert "raise max_tokens" in str(error)
 
 

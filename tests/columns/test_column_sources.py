@@ -151,7 +151,10 @@ def test_a_task_may_come_before_its_source_in_the_file(folder: Path) -> None:
         (exam(vars={"x": "{{ a"}), f"tests.vars.x: {unclosed_tag('{{ a')}"),
         (
             exam(**{"assert": [{"type": "contians", "value": "x"}]}),
-            'tests.assert[0].type: "contians" is not an assertion type | did you mean "contains"?',
+            (
+                'tests.assert[0].type: "contians" is not an assertion type | '
+                'did you mean "contains" or "icontains"?'
+            ),
         ),
         (
             {**exam(), "scenarios": [{"config": [{}]}]},

@@ -50,6 +50,6 @@ def test_figures_are_those_of_the_code() -> None:
     """Bounds and margins."""
     assert f"at most {request.LARGEST // 1024**2} MiB" in PAGE
     seconds, memory = program.TIME_LIMIT, program.MEMORY_BYTES // 1024**2
-    assert f"at most {seconds:g} seconds of the processor and {memory} MiB for a call" in PAGE
+    assert f"at most {seconds:g} seconds of processor time and {memory} MiB for a call" in PAGE
     assert (redirects.MOST, oauth.MARGIN) == (10, 60)
     assert program.run(Script("1", ()).source, []) == {"value": 1}

@@ -140,7 +140,7 @@ def test_signatures_are_those_of_the_code(function: Callable[..., object], name:
     ("heading", "first", "expected"),
     [
         ("The handle", "argument", [p.name for p in parameters(Calls.__call__)]),
-        ("Making lanes", "argument", [p.name for p in parameters(Lanes)]),
+        ("Creating lanes", "argument", [p.name for p in parameters(Lanes)]),
         ("Statistics", "field", fields(LaneStatistics)),
         ("Budgets", "dimension", fields(Budget)),
     ],
@@ -169,11 +169,11 @@ def test_a_lane_is_described_with_its_defaults() -> None:
         for field in attrs.fields(LaneSpec)
         if field.name != "name"
     ]
-    assert [row[:2] for row in table(section("Making lanes"), "field")] == expected
+    assert [row[:2] for row in table(section("Creating lanes"), "field")] == expected
 
 
 @pytest.mark.parametrize(
-    "row", table(section("Making lanes"), "field"), ids=lambda row: str(row[0])
+    "row", table(section("Creating lanes"), "field"), ids=lambda row: str(row[0])
 )
 def test_the_range_of_a_field_is_what_its_refusal_says(row: list[str]) -> None:
     """A value that no field may have is refused with the words of the page."""

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from trioeval.cli.app import run_command_line
-from trioeval.store.cache.entry import Entry
+from trioeval.store.cache.entry import CacheEntry
 from trioeval.store.cache.file import CACHE, keep_entry
 from trioeval.store.database import open_database
 
@@ -18,7 +18,7 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     file = open_database(path, CACHE)
     for number, name in enumerate(["openai:m", "openai:m", "http:host"]):
         key = number.to_bytes(32, "big") + name.encode()
-        keep_entry(file, key, Entry('{"output":"yes"}', 5.0, 1_000_000_000.0 + number))
+        keep_entry(file, key, CacheEntry('{"output":"yes"}', 5.0, 1_000_000_000.0 + number))
     file.close()
     monkeypatch.setenv("TRIOEVAL_CACHE_PATH", str(tmp_path))
     return path

@@ -67,7 +67,9 @@ async def test_a_connection_that_breaks_in_mid_reply_is_an_error_row(nursery: tr
     for row in await rows_from(nursery, FillerReplies(1000), disconnect_rate=1.0):
         assert row.status is Status.ERROR
         assert row.error is not None
-        assert row.error.startswith("connection: connection lost before the end of the reply from POST http://127.0.0.1:")
+        assert row.error.startswith(
+            "connection: connection lost before the end of the reply from POST http://127.0.0.1:"
+        )
 
 
 def http(body: bytes, status: str = "200 OK", kind: str = "application/json", *more: str) -> bytes:

@@ -18,7 +18,7 @@ from trioeval.providers.cache_key import Question
 from trioeval.providers.http.wire import HttpRequest
 from trioeval.report import row_json
 from trioeval.run import RowsNotRun
-from trioeval.store.cache.backends import MemoryTables
+from trioeval.store.cache.backends import MemoryBackend
 from trioeval.store.cache.cache import Cache
 from trioeval.store.cache.file import LIFETIME
 from trioeval.testing import run_virtual
@@ -27,7 +27,7 @@ from trioeval.testing import run_virtual
 @contextmanager
 def shared_cache() -> Iterator[Cache]:
     """A cache in memory for several executions, each of which is a run of Trio."""
-    with closing(MemoryTables(LIFETIME, time.time)) as tables:
+    with closing(MemoryBackend(LIFETIME, time.time)) as tables:
         yield Cache(tables, time.time)
 
 

@@ -18,7 +18,7 @@ from trioeval.evaluation.judge_services import open_means
 from trioeval.grading import KINDS, Assertion, Finding, Subject
 from trioeval.grading.grade import check_assertion, make_ready, with_code_as_written
 from trioeval.grading.kind import Asking
-from trioeval.grading.services import Code, Grader, Outside
+from trioeval.grading.services import Grader, Outside, ScriptRunner
 
 pytestmark = pytest.mark.slow  # processes
 
@@ -36,7 +36,7 @@ def found(workspace: Path, value: Any, environ: Mapping[str, str] | None = None)
             async with open_means(around) as means:
                 outside = Outside(
                     grader=cast("Grader", None),
-                    code=cast("Code", None),
+                    code=cast("ScriptRunner", None),
                     post=means.webhooks.post,
                     run=means.commands,
                     together=together,

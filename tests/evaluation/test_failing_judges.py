@@ -129,7 +129,7 @@ def rows_of(suite: Suite | dict[str, Any], judge: Any = yes) -> list[Row]:
         ({"type": "raises", "value": "several"}, "its judge failed: KeyError: 'x'"),
         (
             {"type": "raises", "value": "nothing"},
-            "raises must give true or false, a number or a Finding, got NoneType: null",
+            "raises must return true or false, a number or a Finding, got NoneType: null",
         ),
         ({"type": "picky", "value": "{{ word }}"}, "its judge failed: ValueError: "),
         ({"type": "picky-here", "value": "{{ word }}"}, "its judge failed: ValueError: "),
@@ -163,7 +163,7 @@ def test_a_judge_that_asks_may_give_what_a_function_may(
 @pytest.mark.parametrize("name", ["seems", "not-seems"])
 def test_a_judge_that_gives_anything_else_is_told_what_it_may(name: str) -> None:
     (row,) = rows_of(document({"type": name, "value": ["yes"]}))
-    wanted = "seems must give true or false, a number or a Finding, got list"
+    wanted = "seems must return true or false, a number or a Finding, got list"
     assert row.error == f'assert[0] ({name}): {wanted}: ["yes"]'
 
 
@@ -235,7 +235,8 @@ def test_a_comparison_of_ones_own_is_refused() -> None:
         (problem,) = check_assertion(Assertion(type=name), value_given=False, kinds=KINDS)
         assert problem.path == ".type"
         assert (
-            problem.message == f'"{name}" compares rows, which max-score and select-best alone can'
+            problem.message
+            == f'"{name}" compares rows, which only max-score and select-best can do'
         )
     asks = {"type": "contains", "value": "e"}
     loaded = parse_suite(document(asks, prompts=["a", "b"]), kinds=KINDS, environ={})

@@ -332,7 +332,9 @@ def test_a_budget_needs_bounds(budget: dict[str, int]) -> None:
     with pytest.raises(SuiteError) as caught:
         trioeval.prepare(trioeval.parse_suite(suite))
     (problem,) = caught.value.problems
-    assert problem.message == "a budget is set, but the replies of openai:chat:o3 have no token limit"
+    assert (
+        problem.message == "a budget is set, but the replies of openai:chat:o3 have no token limit"
+    )
 
 
 def test_usage_without_a_total_is_the_sum_of_its_parts() -> None:

@@ -195,7 +195,7 @@ def test_arguments_come_as_text_or_as_data() -> None:
 @pytest.mark.parametrize(
     ("call", "why"),
     [
-        (ToolCall("sub", "{}"), 'names no function that was offered; those are: "add"'),
+        (ToolCall("sub", "{}"), 'names an unknown function; offered functions are: "add"'),
         (ToolCall("add", "{"), "has arguments that are not JSON"),
         (ToolCall("add", "{}"), "has arguments that do not fit"),
         (ToolCall("add", ""), "has arguments that do not fit"),

@@ -13,7 +13,7 @@ from trioeval.evaluation.grader_calls import together
 from trioeval.grading import KINDS, Assertion, Finding, Subject, Verdict
 from trioeval.grading.grade import make_ready, verdict_of
 from trioeval.grading.kind import Asking
-from trioeval.grading.services import Answer, Code, Commands, Flag, Outside
+from trioeval.grading.services import Answer, Commands, Flag, Outside, ScriptRunner
 
 PROSE = "I think that the output is quite good, all in all."
 HTML = "<!doctype html><html><body><h1>502 Bad Gateway</h1></body></html>"
@@ -27,7 +27,7 @@ NO_VERDICTS = {
     "a megabyte": "x{" * 500_000,
     "deep": '{"a":' * 5000,
 }
-"""Replies out of which no object can be read, whatever is asked for."""
+"""Replies out of which no object can be read, whatever expected."""
 
 
 @attrs.frozen
@@ -104,7 +104,7 @@ def outside_of(judge: Judge, **settings: Any) -> Outside:
     """What a judge of a type may ask, which is this judge alone."""
     return Outside(
         grader=judge,
-        code=cast("Code", None),
+        code=cast("ScriptRunner", None),
         post=_nobody,
         run=cast("Commands", _nobody),
         together=together,

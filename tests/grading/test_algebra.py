@@ -48,7 +48,7 @@ def test_the_score_is_the_weighted_mean() -> None:
 
 
 def test_as_32_the_reason_is_that_of_the_first_failure_in_order() -> None:
-    """Not that of the last one, and not that of the one with the most weight."""
+    """Not that of the last one, expected that of the one with the most weight."""
     verdict = aggregate([part(1), part(0, 1, reason="first"), part(0, 9, reason="second")])
     assert verdict.reason == "first"
 

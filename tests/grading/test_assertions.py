@@ -12,13 +12,13 @@ from trioeval.grading.kinds.text import KINDS
 
 CASES: list[tuple[str, Any, str, Any, bool, str]] = [
     ("AS-01", "Hello World", "contains", "world", False, 'does not contain "world"'),
-    ("AS-01", "Hello World", "icontains", "world", True, 'contains "world" in any case'),
+    ("AS-01", "Hello World", "icontains", "world", True, 'contains "world" (ignoring case)'),
     ("AS-01", "Hello World", "not-contains", "world", True, 'does not contain "world"'),
     ("AS-02", "n 42", "contains", 42, True, "contains 42"),
     ("AS-02", "n 42", "contains", 42.0, True, "contains 42"),
     ("AS-06", '{"b":1,"a":2}', "equals", {"a": 2, "b": 1}, True, 'equals {"a":2,"b":1}'),
-    ("AS-07", "not json", "not-equals", {"a": 1}, True, 'does not equal {"a":1}'),
-    ("AS-07", "not json", "equals", {"a": 1}, False, 'does not equal {"a":1}'),
+    ("AS-07", "not json", "not-equals", {"a": 1}, True, 'does not equal {"a":1}: it is "not json"'),
+    ("AS-07", "not json", "equals", {"a": 1}, False, 'does not equal {"a":1}: it is "not json"'),
     ("AS-08", "true", "equals", True, True, "equals true"),
     ("AS-08", "5", "equals", 5, True, "equals 5"),
     ("AS-10", "l1\nl2", "regex", "^l2", False, 'does not match "^l2"'),
@@ -26,21 +26,22 @@ CASES: list[tuple[str, Any, str, Any, bool, str]] = [
     ("AS-11", "abc\n", "regex", "c$", False, 'does not match "c$"'),
     ("AS-14", "42", "is-json", None, True, "is JSON"),
     ("equals text", "Paris", "equals", "Paris", True, 'equals "Paris"'),
-    ("equals space", "Paris ", "equals", "Paris", False, 'does not equal "Paris"'),
+    ("equals space", "Paris ", "equals", "Paris", False, 'does not equal "Paris": it is "Paris "'),
     ("equals null", "null", "equals", None, True, "equals null"),
     ("equals null", " null ", "equals", None, True, "equals null"),
-    ("equals null", "none", "equals", None, False, "does not equal null"),
+    ("equals null", "none", "equals", None, False, 'does not equal null: it is "none"'),
     ("equals list", "[1, 2.0]", "equals", [1, 2], True, "equals [1,2]"),
-    ("equals bool", "[1]", "equals", [True], False, "does not equal [true]"),
+    ("equals bool", "[1]", "equals", [True], False, 'does not equal [true]: it is "[1]"'),
     ("equals number", "1", "equals", 1.0, True, "equals 1"),
     ("equals object", {"a": [1.0]}, "equals", {"a": [1]}, True, 'equals {"a":[1]}'),
     ("equals its text", {"a": 1}, "equals", '{"a":1}', True, 'equals "{\\"a\\":1}"'),
     ("contains in object", {"a": "xyz"}, "contains", '"xyz"', True, 'contains "\\"xyz\\""'),
     ("not-contains", "abc", "not-contains", "b", False, 'contains "b"'),
-    ("not-icontains", "ABC", "not-icontains", "b", False, 'contains "b" in any case'),
+    ("not-icontains", "ABC", "not-icontains", "b", False, 'contains "b" (ignoring case)'),
     ("starts-with", "Hello", "starts-with", "He", True, 'starts with "He"'),
-    ("starts-with", "Hello", "starts-with", "he", False, 'does not start with "he"'),
-    ("not-starts-with", "Hello", "not-starts-with", "he", True, 'does not start with "he"'),
+    ("starts-with", "Hello", "starts-with", "he", False, 'does not start with "he": it starts with "Hello"'),
+    ("not-starts-with", "Hello", "not-starts-with", "he", True,
+     'does not start with "he": it starts with "Hello"'),
     ("regex", "abc123", "regex", r"\d+$", True, r'matches "\\d+$"'),
     ("not-regex", "A", "not-regex", "a", True, 'does not match "a"'),
     ("is-json", '"x"', "is-json", None, True, "is JSON"),
@@ -52,21 +53,22 @@ CASES: list[tuple[str, Any, str, Any, bool, str]] = [
     ("AS-03", "Alpha, beta", "contains-any", 'alpha, "x,y" ,beta', True, 'contains "beta"'),
     ("AS-04", "Alpha, beta", "contains-all", 'alpha, "x,y" ,beta', False, 'does not contain "alpha"'),
     ("AS-05", "zzz", "not-contains-all", ["a", "b"], True, 'does not contain "a"'),
-    ("any", "zzz", "not-contains-any", ["a", 1], True, 'contains none of ["a","1"]'),
-    ("any", "A", "icontains-any", ["b", "a"], True, 'contains "a" in any case'),
-    ("all", "AB", "icontains-all", "a, b", True, 'contains all of ["a","b"] in any case'),
-    ("all", "AB", "icontains-all", "a, c", False, 'does not contain "c" in any case'),
+    ("any", "zzz", "not-contains-any", ["a", 1], True, 'does not contain any of ["a","1"]'),
+    ("any", "A", "icontains-any", ["b", "a"], True, 'contains "a" (ignoring case)'),
+    ("all", "AB", "icontains-all", "a, b", True, 'contains all of ["a","b"] (ignoring case)'),
+    ("all", "AB", "icontains-all", "a, c", False, 'does not contain "c" (ignoring case)'),
     ("edits", "kitten", "levenshtein", "sitting", True, 'is at most 5 edits from "sitting"'),
-    ("edits", "kitten", "levenshtein", "a sitting duck", False, 'is more than 5 edits from "a sitting duck"'),
-    ("AS-18", "one two", "word-count", {"min": 3}, False, "has 2 words; at least 3 is asked for"),
-    ("AS-18", "one two", "word-count", 2, True, "has 2 words; 2 is asked for"),
-    ("AS-18", "one two", "word-count", "2", True, "has 2 words; 2 is asked for"),
-    ("words", "one", "word-count", {"max": 1}, True, "has 1 word; at most 1 is asked for"),
-    ("words", "one", "not-word-count", {"min": 1, "max": 2}, False, "has 1 word; 1 to 2 is asked for"),
+    ("edits", "kitten", "levenshtein", "a sitting duck", False,
+     'is more than 5 edits from "a sitting duck": it is "kitten"'),
+    ("AS-18", "one two", "word-count", {"min": 3}, False, "has 2 words, expected at least 3"),
+    ("AS-18", "one two", "word-count", 2, True, "has 2 words, expected 2"),
+    ("AS-18", "one two", "word-count", "2", True, "has 2 words, expected 2"),
+    ("words", "one", "word-count", {"max": 1}, True, "has 1 word, expected at most 1"),
+    ("words", "one", "not-word-count", {"min": 1, "max": 2}, False, "has 1 word, expected not 1 to 2"),
     ("AS-24", "I'm sorry, but no", "is-refusal", None, True, "is a refusal"),
     ("AS-24", "Sure", "is-refusal", None, False, "is not a refusal"),
     ("AS-24", "", "is-refusal", None, True, "is a refusal"),
-    ("AS-24", {"a": 1}, "is-refusal", None, True, "is no text, which counts as a refusal"),
+    ("AS-24", {"a": 1}, "is-refusal", None, True, "is not text, which counts as a refusal"),
 ]  # fmt: skip
 
 
@@ -104,7 +106,7 @@ def test_as_12_an_invalid_pattern_at_run_time_fails_either_way(type_: str) -> No
     assertion = Assertion(type=type_, value="{{p}}")
     verdict = grade("abc", [assertion], render=lambda _: "[")
     assert (verdict.passed, verdict.score) == (False, 0.0)
-    assert verdict.reason == '"[" is not a regular expression that can be used: [ is never closed'
+    assert verdict.reason == '"[" is not a valid regular expression: [ is never closed'
 
 
 VALUES = st.none() | st.booleans() | st.integers() | st.text(min_size=1) | st.lists(st.text())
@@ -134,7 +136,7 @@ def test_a_value_equals_its_own_json(value: Any) -> None:
 @pytest.mark.slow
 @given(st.text(), st.text(min_size=1), st.text())
 def test_what_is_put_together_contains_its_parts(before: str, middle: str, after: str) -> None:
-    """Contained as it is, contained in any case, and in front if nothing is before it."""
+    """Contained as it is, contained (ignoring case), and in front if nothing is before it."""
     output = before + middle + after
     assert grade(output, [Assertion(type="contains", value=middle)]).passed
     assert grade(output, [Assertion(type="icontains", value=middle)]).passed

@@ -15,7 +15,7 @@ LISTED = "all types are listed in docs/reference/assertions.md"
 PROBLEMS: list[tuple[dict[str, Any], str]] = [
     (
         {"type": "contians", "value": "x"},
-        '.type: "contians" is not an assertion type\n  did you mean "contains"?',
+        '.type: "contians" is not an assertion type\n  did you mean "contains" or "icontains"?',
     ),
     (
         {"type": "not-Equals", "value": "x"},
@@ -23,7 +23,10 @@ PROBLEMS: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"type": "not-not-contains", "value": "x"},
-        '.type: "not-not-contains" is not an assertion type\n  did you mean "not-contains"?',
+        (
+            '.type: "not-not-contains" is not an assertion type\n'
+            '  did you mean "not-contains" or "not-icontains"?'
+        ),
     ),
     ({"type": "xyz"}, f'.type: "xyz" is not an assertion type\n  {LISTED}'),
     ({"type": ""}, f'.type: "" is not an assertion type\n  {LISTED}'),
@@ -58,7 +61,29 @@ PROBLEMS: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"type": "is-sql", "value": {"allowedTabels": []}},
-        '.value.allowedTabels: "allowedTabels" is not a key here\n  did you mean "allowedTables"?',
+        '.value.allowedTabels: "allowedTabels" is not a known key\n  did you mean "allowedTables"?',
+    ),
+    (
+        {"type": "contians-al", "value": "a"},
+        (
+            '.type: "contians-al" is not an assertion type\n'
+            '  did you mean "contains-all" or "icontains-all"?'
+        ),
+    ),
+    (
+        {"type": "not-contian", "value": "a"},
+        (
+            '.type: "not-contian" is not an assertion type\n'
+            '  did you mean "not-contains", "not-icontains" or "not-contains-any"?'
+        ),
+    ),
+    (
+        {"type": "is-json", "value": {"properties": {"a": {"type": "strnig"}}}},
+        '.value.properties.a.type: "strnig" is not a JSON Schema type\n  did you mean "string"?',
+    ),
+    (
+        {"type": "contains-json", "value": "type: [null, intger]"},
+        '.value: "intger" is not a JSON Schema type\n  did you mean "integer"?',
     ),
     (
         {"type": "is-json", "value": "{{{ not json"},
@@ -83,7 +108,7 @@ PROBLEMS: list[tuple[dict[str, Any], str]] = [
     (
         {"type": "regex", "value": "["},
         (
-            '.value: "[" is not a regular expression that can be used: [ is never closed\n'
+            '.value: "[" is not a valid regular expression: [ is never closed\n'
             "  patterns are those of JavaScript, without flags"
         ),
     ),
@@ -100,12 +125,12 @@ PROBLEMS: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"type": "assert-set", "assertions": (Assertion(type="assert-set"),)},
-        ".assert[0].type: a set cannot stand in a set\n  write its assertions here",
+        ".assert[0].type: a set cannot contain a set\n  write its assertions here",
     ),
     (
         {"type": "not-assert-set"},
         (
-            '.type: "not-assert-set" is not an assertion type: a set has no opposite\n'
+            '.type: "not-assert-set" is not an assertion type: a set cannot be inverted\n'
             '  write "assert-set"'
         ),
     ),

@@ -85,15 +85,15 @@ def test_where_a_context_comes_from(
 @pytest.mark.parametrize(
     ("variables", "settings_", "transform", "message"),
     [
-        ({}, {}, None, "there is no context"),
-        ({"context": []}, {}, None, "there is no context"),
+        ({}, {}, None, "the context is missing"),
+        ({"context": []}, {}, None, "the context is missing"),
         ({"context": ["a", ""]}, {}, None, "the variable context must be text"),
         ({"context": ["a", 5]}, {}, None, "the variable context must be text"),
         ({"context": {"a": 1}}, {}, None, "the variable context must be text"),
         ({"context": 5}, {}, None, "the variable context must be text"),
-        ({"context": "a"}, {}, "output.c", "there is no context"),
-        ({"context": "a"}, {"context": 5}, "output.c", "contextTransform gives must be text"),
-        ({"context": "a"}, {"context": ""}, "output.c", "contextTransform gives must be text"),
+        ({"context": "a"}, {}, "output.c", "the context is missing"),
+        ({"context": "a"}, {"context": 5}, "output.c", "result of contextTransform must be text"),
+        ({"context": "a"}, {"context": ""}, "output.c", "result of contextTransform must be text"),
         ({"context": "a", "query": None}, {}, None, "needs a variable query"),
     ],
 )
@@ -164,7 +164,7 @@ def test_relevance_never_leaves_its_range(parts: list[str]) -> None:
 @given(st.text(alphabet="ab.!? \n1)", max_size=60))
 @settings(max_examples=100)
 def test_units_hold_what_the_text_says(text: str) -> None:
-    """None is blank or only a number, and nothing else is lost."""
+    """None is blank or only a number, expectedhing else is lost."""
     found = units_of(text)
     assert all(unit.strip() == unit != "" for unit in found)
     letters = [mark for mark in text if mark in "ab"]
@@ -216,7 +216,7 @@ def test_faithfulness_is_the_share_that_is_supported(reply: str, score: float) -
 def test_what_are_no_verdicts_on_statements(reply: str) -> None:
     """Too many are as bad as none: which statement is which?"""
     judge = Judge([STATEMENTS, reply, reply])
-    with pytest.raises(GradingError, match="cannot be used"):
+    with pytest.raises(GradingError, match="is unusable"):
         find(judge, "context-faithfulness", subject=subject(context=FACTS))
     assert len(judge.asked) == 3
 

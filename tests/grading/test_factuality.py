@@ -17,7 +17,7 @@ from trioeval.grading import Subject
         ({"category": " d "}, "D", "the output contradicts the facts"),
         ("(B) It says more.", "B", "It says more."),
         ("The answer is C) the same", "C", "the same"),
-        ("(e)", "E", "the output differs in nothing that matters for the facts"),
+        ("(e)", "E", "the output differs in nothing that is relevant to the facts"),
         ("I choose (D), yes (D).", "D", ", yes (D)."),
         ('{"note": 1} (A)', "A", "the output states a part of the facts and contradicts none"),
     ],
@@ -51,7 +51,7 @@ def test_categories(name: str, reply: Any, category: str, reason: str) -> None:
 def test_what_is_no_category(reply: Any) -> None:
     """Nothing is taken for the nearest letter."""
     judge = Judge([reply] * 2)
-    with pytest.raises(GradingError, match="cannot be used"):
+    with pytest.raises(GradingError, match="is unusable"):
         find(judge, "factuality", "Paris")
     assert len(judge.asked) == 2
 

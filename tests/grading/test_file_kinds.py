@@ -58,24 +58,24 @@ def problems(name: str, value: Any) -> list[Problem]:
 @pytest.mark.parametrize(
     ("value", "passes", "reason"),
     [
-        ("src/calc.py", True, 'there is "src/calc.py"'),
-        (["src/calc.py", "in"], True, 'there is ["src/calc.py","in"]'),
-        ("src/*.py", True, 'there is "src/*.py"'),
-        ("**/calc.??", True, 'there is "**/calc.??"'),
-        ("DONE", False, 'there is no file "DONE"'),
-        (["src/calc.py", "*.txt"], False, 'there is no file "*.txt"'),
-        ("src", False, 'there is no file "src"'),
-        ("pipe", False, 'there is no file "pipe"'),
-        ("round", False, 'there is no file "round"'),
-        ("scores.json/x", False, 'there is no file "scores.json/x"'),
-        ("src/*", True, 'there is "src/*"'),
-        ("**", True, 'there is "**"'),
-        ("src/**", True, 'there is "src/**"'),
-        ("**/src/**/c*.py", True, 'there is "**/src/**/c*.py"'),
-        ("*/calc.py", True, 'there is "*/calc.py"'),
-        ("*/*/calc.py", False, 'there is no file "*/*/calc.py"'),
-        ("**/[!a-z]*", False, 'there is no file "**/[!a-z]*"'),
-        ("**/src", False, 'there is no file "**/src"'),
+        ("src/calc.py", True, 'file "src/calc.py" exists'),
+        (["src/calc.py", "in"], True, 'files ["src/calc.py","in"] exist'),
+        ("src/*.py", True, 'file "src/*.py" exists'),
+        ("**/calc.??", True, 'file "**/calc.??" exists'),
+        ("DONE", False, 'file "DONE" not found'),
+        (["src/calc.py", "*.txt"], False, 'file "*.txt" not found'),
+        ("src", False, 'file "src" not found'),
+        ("pipe", False, 'file "pipe" not found'),
+        ("round", False, 'file "round" not found'),
+        ("scores.json/x", False, 'file "scores.json/x" not found'),
+        ("src/*", True, 'file "src/*" exists'),
+        ("**", True, 'file "**" exists'),
+        ("src/**", True, 'file "src/**" exists'),
+        ("**/src/**/c*.py", True, 'file "**/src/**/c*.py" exists'),
+        ("*/calc.py", True, 'file "*/calc.py" exists'),
+        ("*/*/calc.py", False, 'file "*/*/calc.py" not found'),
+        ("**/[!a-z]*", False, 'file "**/[!a-z]*" not found'),
+        ("**/src", False, 'file "**/src" not found'),
     ],
 )
 def test_files_are_there_or_not(place: Path, value: Any, passes: bool, reason: str) -> None:  # noqa: FBT001
@@ -88,10 +88,10 @@ def test_files_are_there_or_not(place: Path, value: Any, passes: bool, reason: s
 @pytest.mark.parametrize(
     ("value", "passes", "reason"),
     [
-        (["DONE", "*.txt"], True, 'there is none of ["DONE","*.txt"]'),
-        (["DONE", "src/*.py"], False, 'there is "src/*.py"'),
-        (["in", "DONE"], False, 'there is "in"'),
-        (["in", "src/calc.py"], False, 'there is "in"'),
+        (["DONE", "*.txt"], True, 'files ["DONE","*.txt"] not found'),
+        (["DONE", "src/*.py"], False, 'file "src/*.py" exists'),
+        (["in", "DONE"], False, 'file "in" exists'),
+        (["in", "src/calc.py"], False, 'file "in" exists'),
     ],
 )
 def test_each_of_several_files_may_be_forbidden(
@@ -100,7 +100,7 @@ def test_each_of_several_files_may_be_forbidden(
     passes: bool,  # noqa: FBT001
     reason: str,
 ) -> None:
-    """One that is there is one too many, although all of them are not."""
+    """One that exists is one too many, although all of them are not."""
     assert judged(place, "not-file-exists", value) == (passes, reason)
 
 
@@ -111,7 +111,7 @@ def test_to_look_for_a_pattern_takes_bounded_time(place: Path) -> None:
     readings = itertools.count()
     many = "/".join(["**"] * 30 + ["*"] + ["**", "?"] * 5 + ["nothing"])
     assert find_file(place, many, longest=1000, now=readings.__next__) is None
-    with pytest.raises(NoFileError, match=r'looking for ".*nothing" took longer than 9 seconds'):
+    with pytest.raises(NoFileError, match=r'the search for ".*nothing" took longer than 9 seconds'):
         find_file(place, "**/nothing", longest=9, now=itertools.count().__next__)
     assert find_file(place, "**/calc.py", longest=1000, now=itertools.count().__next__)
     (place / " ").mkdir()
@@ -119,7 +119,7 @@ def test_to_look_for_a_pattern_takes_bounded_time(place: Path) -> None:
 
 
 def test_a_file_with_marks_in_its_name_is_named_by_it(place: Path) -> None:
-    """What is there under exactly that name comes before the pattern."""
+    """What exists under exactly that name comes before the pattern."""
     (place / "a[1].txt").write_text("x")
     assert find_file(place, "a[1].txt") == "a[1].txt"
     assert find_file(place, "a[2].txt") is None
@@ -151,9 +151,9 @@ def test_files_contain_texts_and_patterns(
 @pytest.mark.parametrize(
     ("named", "reason"),
     [
-        ("calc.py", 'there is no file "calc.py"'),
+        ("calc.py", 'file "calc.py" not found'),
         ("src", '"src" is a folder'),
-        ("pipe", '"pipe" is no file but a pipe or a device'),
+        ("pipe", '"pipe" is not a file but a pipe or a device'),
         ("round", '"round" cannot be read: Too many levels of symbolic links'),
     ],
 )
@@ -180,8 +180,8 @@ SCHEMA = {"type": "object", "required": ["scores"]}
     ("value", "passes", "reason"),
     [
         ({}, True, '"scores.json" is JSON'),
-        ({"schema": SCHEMA}, True, '"scores.json" follows the schema'),
-        ({"schema": json.dumps(SCHEMA)}, True, '"scores.json" follows the schema'),
+        ({"schema": SCHEMA}, True, '"scores.json" matches the schema'),
+        ({"schema": json.dumps(SCHEMA)}, True, '"scores.json" matches the schema'),
         (
             {"equals": {"name": "x", "scores": [3, 4.0]}},
             True,
@@ -189,14 +189,14 @@ SCHEMA = {"type": "object", "required": ["scores"]}
         ),
         ({"path": "$.scores[1]", "equals": 4}, True, '$.scores[1] in "scores.json" is 4'),
         ({"path": "$.scores[*]", "equals": [3, 4]}, True, '$.scores[*] in "scores.json" is [3,4]'),
-        ({"path": "$.name"}, True, '$.name in "scores.json" is there'),
-        ({"path": "$.name", "equals": "y"}, False, '$.name in "scores.json" is "x", and not "y"'),
-        ({"path": "$.none"}, False, '$.none finds nothing in "scores.json"'),
-        ({"path": "$.none[*]"}, False, '$.none[*] finds nothing in "scores.json"'),
+        ({"path": "$.name"}, True, '$.name in "scores.json" exists'),
+        ({"path": "$.name", "equals": "y"}, False, '$.name in "scores.json" is "x", not "y"'),
+        ({"path": "$.none"}, False, '$.none not found in "scores.json"'),
+        ({"path": "$.none[*]"}, False, '$.none[*] not found in "scores.json"'),
         (
             {"path": "$.scores", "schema": {"type": "string"}},
             False,
-            '$.scores in "scores.json" does not follow the schema: [3,4] is not of type "string"',
+            '$.scores in "scores.json" does not match the schema: [3,4] is not of type "string"',
         ),
     ],
 )
@@ -247,7 +247,7 @@ def test_what_is_outside_is_never_looked_at(place: Path, named: str, name: str) 
     assert f'"{named}"' in str(raised.value)
 
 
-LEADS_OUT = "is a link, or behind one, that leads out of the workspace"
+LEADS_OUT = "is a link, or beneath one, that leads out of the workspace"
 
 
 @pytest.mark.parametrize("name", ["file-exists", "file-contains", "file-json"])
@@ -315,7 +315,7 @@ def test_a_file_may_have_ten_mebibytes(place: Path) -> None:
 )
 def test_only_what_agents_make_can_be_judged(name: str, value: Any) -> None:
     """Elsewhere there is no workspace, and no agent."""
-    with pytest.raises(GradingError, match="only what a task of type agent makes"):
+    with pytest.raises(GradingError, match="only outputs of tasks of type agent"):
         judged(None, name, value)
 
 
@@ -377,10 +377,10 @@ def test_texts_of_an_object_are_templates(place: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "told"),
     [
-        ("file-exists", "a\0b", '"a\\u0000b" is no path'),
-        ("file-exists", "a**b/*", '"a**b/*" is a pattern that cannot be used: '),
+        ("file-exists", "a\0b", '"a\\u0000b" is not a path'),
+        ("file-exists", "a**b/*", '"a**b/*" is not a valid pattern: '),
         ("file-json", {"file": "scores.json", "path": "{{x}}"}, '"{{x}}" is not a JSONPath'),
-        ("file-json", {"file": "scores.json", "schema": "{{x}}: ["}, "the schema cannot be used: "),
+        ("file-json", {"file": "scores.json", "schema": "{{x}}: ["}, "the schema is not usable: "),
     ],
 )
 def test_values_that_are_wrong_when_they_are_rendered_are_errors(
@@ -399,7 +399,7 @@ def test_a_pattern_that_is_none_when_it_is_rendered_fails_either_way(place: Path
     for name in ("file-contains", "not-file-contains"):
         passed, reason = judged(place, name, value)
         assert not passed
-        assert reason.startswith('"({{x}}" is not a regular expression')
+        assert reason.startswith('"({{x}}" is not a valid regular expression')
 
 
 def test_what_a_template_or_a_program_will_give_is_not_checked_before(place: Path) -> None:
@@ -412,4 +412,4 @@ def test_what_a_template_or_a_program_will_give_is_not_checked_before(place: Pat
     (problem,) = problems("file-json", {"file": "x", "schema": json.dumps({"tpye": "a"})})
     assert problem.path == ".value.schema"
     (problem,) = problems("command", computed)
-    assert problem.message == "file://x.py is a file, and a command is written as it is"
+    assert problem.message == "file://x.py is a file, but a command must be written in the suite"

@@ -70,7 +70,7 @@ def test_scores(reply: Any, threshold: float | None, holds: bool, score: float) 
 def test_what_is_no_score(reply: Any) -> None:
     """Is asked for once more, and then an error."""
     judge = Judge([STEPS, reply, reply])
-    with pytest.raises(GradingError, match="cannot be used"):
+    with pytest.raises(GradingError, match="is unusable"):
         find(judge, "g-eval", "is clear")
     assert [one.again for one in judge.asked] == [False, False, True]
 
@@ -88,7 +88,7 @@ def test_what_is_no_score(reply: Any) -> None:
 def test_what_are_no_steps(reply: Any) -> None:
     """Nothing is scored without them."""
     judge = Judge([reply, reply])
-    with pytest.raises(GradingError, match="cannot be used"):
+    with pytest.raises(GradingError, match="is unusable"):
         find(judge, "g-eval", "is clear")
 
 

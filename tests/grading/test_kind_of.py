@@ -69,15 +69,21 @@ def test_a_function_judges(assertion: Assertion, passed: bool, score: float) -> 
     ("assertion", "message"),
     [
         (Assertion(type="is-short", value="x"), 'the value must be a number, got "x"'),
-        (Assertion(type="strange", value=math.nan), "strange gives nan, which is no score"),
+        (
+            Assertion(type="strange", value=math.nan),
+            "strange returned nan, which is not a finite score",
+        ),
         (
             Assertion(type="strange", value=None),
-            "strange must give true or false, a number or a Finding, got NoneType: null",
+            "strange must return true or false, a number or a Finding, got NoneType: null",
         ),
         (Assertion(type="strange", value="yes"), 'a Finding, got str: "yes"'),
-        (Assertion(type="strange", value=10**400), "strange gives inf, which is no score"),
-        (Assertion(type="later"), "got a coroutine; one that is async is given as Asking(…)"),
-        (Assertion(type="plain", value="yes"), "strange_kind must give true or false, a number"),
+        (
+            Assertion(type="strange", value=10**400),
+            "strange returned inf, which is not a finite score",
+        ),
+        (Assertion(type="later"), "got a coroutine; wrap an async judge in Asking(…)"),
+        (Assertion(type="plain", value="yes"), "strange_kind must return true or false, a number"),
     ],
     ids=["value", "nan", "nothing", "text", "huge", "async", "plain"],
 )

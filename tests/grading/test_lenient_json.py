@@ -69,7 +69,7 @@ def test_searching_has_a_limit(text: str) -> None:
         ("a\n---\nb", "more than one"),
         ("{[a]: 1}", "a key must be"),
         ("[" * 200 + "]" * 200, "too deeply"),
-        ("*a", "undefined alias|stands for nothing"),
+        ("*a", "undefined alias|unknown alias"),
         ("a: !x b", "tag"),
         ("<<: 1", "merges mappings"),
         ("\x01", "control characters"),

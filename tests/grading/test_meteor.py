@@ -105,7 +105,7 @@ def test_the_type_has_weights() -> None:
     (plain,) = grade(output, [Assertion(**pair)]).parts
     assert plain.passed
     assert plain.score == pytest.approx(0.9654, abs=5e-5)
-    missing = "without synonyms as WordNet is missing" in plain.reason
+    missing = "without synonyms, because WordNet is missing" in plain.reason
     assert missing is (find_synonyms() is None)
     weighed = Assertion(**pair, config={"alpha": 0, "beta": 1, "gamma": 0.5})
     (part,) = grade(output, [weighed]).parts

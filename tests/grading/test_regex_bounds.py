@@ -70,7 +70,7 @@ def test_a_search_without_end_is_an_error_and_other_rows_go_on() -> None:
                 await Judging(bench(), [Assertion(type="not-regex", value=ENDLESS)]).run()
             nursery.cancel_scope.cancel()
         assert str(caught.value) == (
-            f'assert[0] (not-regex): looking for "{ENDLESS}" took longer than 1 second on this output'
+            f'assert[0] (not-regex): the search for "{ENDLESS}" took longer than 1 second on this output'
         )
 
     trio.run(main)

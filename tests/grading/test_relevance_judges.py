@@ -137,7 +137,7 @@ def test_a_conversation_is_a_list_of_turns(value: Any) -> None:
 )
 def test_what_is_no_verdict_on_a_reply(reply: Any) -> None:
     """One window without a verdict is an error."""
-    with pytest.raises(GradingError, match="cannot be used"):
+    with pytest.raises(GradingError, match="is unusable"):
         find(Judge([reply] * 2), "conversation-relevance")
 
 

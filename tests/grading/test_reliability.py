@@ -78,34 +78,34 @@ def test_leniently_one_reply_that_cannot_be_read_is_a_failure() -> None:
         ("llm-rubric", {"repeat": 0}, ".config.repeat: must be a whole number from 1 to 99, got 0"),
         ("llm-rubric", {"repeat": True}, ".config.repeat: must be a whole number"),
         ("llm-rubric", {"repeat": "3"}, ".config.repeat: must be a whole number"),
-        ("llm-rubric", {"repeat": 4}, ".config.repeat: 4 judgements may be in a tie\n  write 5"),
+        ("llm-rubric", {"repeat": 4}, ".config.repeat: 4 judgements may end in a tie\n  write 5"),
         ("llm-rubric", {"combine": "median"}, ".config.combine: must be majority or mean"),
-        ("llm-rubric", {"swap": True}, ".config.swap: llm-rubric compares nothing"),
+        ("llm-rubric", {"swap": True}, ".config.swap: llm-rubric is not a comparison"),
         ("select-best", {"swap": 1}, ".config.swap: must be true or false, got 1"),
-        ("select-best", {"combine": "mean"}, ".config.combine: there is no mean of choices"),
+        ("select-best", {"combine": "mean"}, ".config.combine: choices have no mean"),
         ("conversation-relevance", {"repeat": 2}, ".config.repeat: 2 judgements"),
         ("trajectory:goal-success", {"repeat": 2}, ".config.repeat: 2 judgements"),
-        ("similar", {"repeat": 3}, ".config.repeat: it has no meaning for similar"),
-        ("classifier", {"combine": "mean"}, ".config.combine: it has no meaning for classifier"),
+        ("similar", {"repeat": 3}, ".config.repeat: it has no effect on similar"),
+        ("classifier", {"combine": "mean"}, ".config.combine: it has no effect on classifier"),
         (
             "llm-rubric",
             {"repeet": 3},
-            '.config.repeet: "repeet" is no key of llm-rubric\n  did you mean "repeat"?',
+            '.config.repeet: "repeet" is not a key of llm-rubric\n  did you mean "repeat"?',
         ),
         (
             "select-best",
             {"other": 3},
-            '.config.other: "other" is no key of select-best\n  known are combine, repeat, swap',
+            '.config.other: "other" is not a key of select-best\n  known keys are combine, repeat, swap',
         ),
         (
             "conversation-relevance",
             {"windowsize": 3},
             (
-                '.config.windowsize: "windowsize" is no key of conversation-relevance\n'
+                '.config.windowsize: "windowsize" is not a key of conversation-relevance\n'
                 '  did you mean "windowSize"?'
             ),
         ),
-        ("similar", {"other": 3}, '.config.other: "other" is no key of similar\n  leave it out'),
+        ("similar", {"other": 3}, '.config.other: "other" is not a key of similar\n  leave it out'),
     ],
 )
 def test_what_is_no_panel(name: str, config: Any, problem: str) -> None:
@@ -117,7 +117,7 @@ def test_what_is_no_panel(name: str, config: Any, problem: str) -> None:
 
 def test_a_panel_of_a_set_is_checked_as_well() -> None:
     """Its config holds for members that have none."""
-    with pytest.raises(GradingError, match=r"config\.repeat: 2 judgements may be in a tie"):
+    with pytest.raises(GradingError, match=r"config\.repeat: 2 judgements may end in a tie"):
         find(Judge(), "llm-rubric", "x", config={"repeat": 2})
     fine: list[dict[str, Any]] = [
         {"repeat": 5},
@@ -262,7 +262,7 @@ def test_what_is_no_choice(reply: str) -> None:
 def test_an_output_that_is_absent_cannot_be_chosen(reply: str) -> None:
     """It has its number all the same, so that those of the others are those of their columns."""
     there = [True, False, True]
-    with pytest.raises(UnusableReplyError, match="there is no output 1"):
+    with pytest.raises(UnusableReplyError, match="output 1 does not exist"):
         read_choice(Answer(reply, reply), there)
     assert read_choice(Answer("2", "2"), there) == 2
     judge = Judge(lambda prompt: "2" if prompt.index("\\na\\n") < prompt.index("\\nc\\n") else "0")

@@ -78,9 +78,9 @@ def test_verdicts(reply: Any, threshold: float | None, holds: bool, score: float
     ],
 )
 def test_what_is_no_verdict(reply: Any, threshold: float | None) -> None:
-    """A missing `pass` is no pass, and nothing is guessed."""
+    """A missing `pass` is no pass, expectedhing is guessed."""
     judge = Judge([reply] * 2)
-    with pytest.raises(GradingError, match="cannot be used"):
+    with pytest.raises(GradingError, match="is unusable"):
         find(judge, "llm-rubric", "is kind", threshold=threshold)
     assert len(judge.asked) == 2
 

@@ -177,7 +177,7 @@ def test_nothing_in_javascript_may_be_several_things() -> None:
     """None of which is JSON."""
     reason = read_result(None, None, strict=True).reason
     assert reason.startswith(
-        "the script gives undefined, null, NaN or a function that nobody calls"
+        "the script returned undefined, null, NaN or a function that is never called"
     )
 
 
@@ -195,8 +195,8 @@ def test_results_in_results_end_somewhere() -> None:
 @pytest.mark.parametrize(
     ("result", "reason"),
     [
-        (True, "the script gives true"),
-        (0.25, "the script gives 0.25"),
+        (True, "the script returned true"),
+        (0.25, "the script returned 0.25"),
         ({**GIVEN, "reason": "because"}, "because"),
         (["a"], 'an object with pass, score and reason, got ["a"]'),
         (None, "several lines need a return"),
@@ -210,11 +210,14 @@ def test_reasons(result: Any, reason: str) -> None:
 
 def test_reasons_with_a_threshold() -> None:
     """A score that is too low says what was wanted."""
-    assert read_result(0.1 + 0.2, 0.3).reason == "the script gives 0.30000000000000004"
-    assert read_result(0.1 + 0.2, 0.2).reason == "the script gives 0.3"
-    assert read_result(0.25, 0.5).reason == "the script gives 0.25; at least 0.5 is wanted"
-    assert read_result(GIVEN, 0.5).reason == "the script's score 0.3 is below 0.5: r"
-    assert read_result({**GIVEN, "reason": ""}, 0.5).reason == "the script's score 0.3 is below 0.5"
+    assert read_result(0.1 + 0.2, 0.3).reason == "the script returned 0.30000000000000004"
+    assert read_result(0.1 + 0.2, 0.2).reason == "the script returned 0.3"
+    assert read_result(0.25, 0.5).reason == "the script returned 0.25, expected at least 0.5"
+    assert read_result(GIVEN, 0.5).reason == "the script's score is 0.3, expected at least 0.5: r"
+    assert (
+        read_result({**GIVEN, "reason": ""}, 0.5).reason
+        == "the script's score is 0.3, expected at least 0.5"
+    )
 
 
 class Told:
@@ -341,7 +344,7 @@ def test_checks_before_a_run(assertion: Assertion, problem: str | None) -> None:
 
 def test_a_value_that_a_program_computes_needs_a_run() -> None:
     """`grade` runs none."""
-    with pytest.raises(GradingError, match=r"check\.py:judge gives, which is asked by run_suite"):
+    with pytest.raises(GradingError, match=r"check\.py:judge, which only run_suite can call"):
         grade("a", [Assertion(type="contains", value=PROGRAM)])
     ready = make_ready(Assertion(type="python", value=PROGRAM), str, KINDS)
     assert isinstance(ready, Ready)

@@ -135,7 +135,7 @@ def test_labels(value: str | None, threshold: float | None, holds: bool, score: 
 
 def test_a_classifier_without_scores_is_an_error() -> None:
     """Also under `not-`."""
-    with pytest.raises(GradingError, match="gave no scores"):
+    with pytest.raises(GradingError, match="returned no scores"):
         find(Judge(scores={}), "not-classifier", "joy")
 
 
@@ -145,10 +145,10 @@ FLAGS = [Flag("hate", "hateful", 0.9), Flag("violence")]
 @pytest.mark.parametrize(
     ("value", "flags", "holds", "told"),
     [
-        (None, [], True, "found nothing"),
-        (None, FLAGS, False, "found: hateful, violence"),
-        ([], FLAGS, False, "found: hateful, violence"),
-        (["violence"], FLAGS, False, "found: violence"),
+        (None, [], True, "reported nothing"),
+        (None, FLAGS, False, "reported hateful, violence"),
+        ([], FLAGS, False, "reported hateful, violence"),
+        (["violence"], FLAGS, False, "reported violence"),
         (["self-harm"], FLAGS, True, "none of these categories"),
     ],
 )

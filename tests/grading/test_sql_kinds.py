@@ -98,5 +98,5 @@ def test_long_sql_is_an_error() -> None:
 def test_a_database_that_nobody_knows_is_no_verdict() -> None:
     """Where no loader told of it."""
     wrong = Assertion(type="not-is-sql", value={"databaseType": "oracl"})
-    with pytest.raises(GradingError, match='"oracl" is not a database that is known'):
+    with pytest.raises(GradingError, match='"oracl" is not a known database'):
         grade("SELECT 1", [wrong])

@@ -46,7 +46,7 @@ def test_a_reply_without_an_object_is_asked_for_once_more(reply: str) -> None:
 def test_a_second_reply_that_cannot_be_used_is_an_error(reply: str) -> None:
     """It shows how the reply begins, and keeps all of them; nobody is asked a third time."""
     judge = Judge([reply] * 3)
-    with pytest.raises(UnusableReplyError, match="cannot be used: ") as caught:
+    with pytest.raises(UnusableReplyError, match="is unusable: ") as caught:
         find(judge, "llm-rubric", "is kind")
     assert len(judge.asked) == 2
     assert caught.value.replies == (reply, reply)
@@ -219,7 +219,7 @@ def test_what_cannot_be_shown_is_an_error() -> None:
     for _ in range(5000):
         deep = [deep]
     for value in (deep, {1, 2}):
-        with pytest.raises(GradingError, match="a judge cannot be shown this"):
+        with pytest.raises(GradingError, match="this cannot be shown to a judge"):
             names_of(rubric=value)
 
 
@@ -229,14 +229,14 @@ def test_the_reply_that_is_read_is_the_last_one() -> None:
 
     def read(said: Answer) -> int:
         if not said.text.isdecimal():
-            raise UnusableReplyError("it is no number")
+            raise UnusableReplyError("it is not a number")
         return int(said.text)
 
     async def main() -> None:
         found = await ask_judge(outside_of(judge), "How many?", read, wanted="a number")
         assert (found.value, found.replies) == (7, ("no", "7"))
         assert found.prompt == judge.asked[1].prompt
-        assert "it is no number. Answer with a number and nothing else" in found.prompt
+        assert "it is not a number. Answer with a number and nothing else" in found.prompt
 
     trio.run(main)
 
@@ -250,5 +250,5 @@ def test_a_reply_that_was_cut_off_says_so() -> None:
 
     with pytest.raises(GradingError) as caught:
         find(Cut(['{"pass": true', '{"pass":']), "llm-rubric", "x")
-    fault = "it holds no JSON object; it was cut off (finish reason length): raise max_tokens"
-    assert f"cannot be used: {fault}; it begins" in str(caught.value)
+    fault = "it has no JSON object; it was cut off (finish reason length): raise max_tokens"
+    assert f"is unusable: {fault}; it begins" in str(caught.value)

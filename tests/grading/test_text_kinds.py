@@ -58,7 +58,7 @@ def test_quotes_and_escapes_of_a_comma_list(text: str, elements: list[str] | Non
     if elements is not None:
         assert comma_list(text) == elements
         return
-    with pytest.raises(ValueError, match="do not fit together"):
+    with pytest.raises(ValueError, match="do not match"):
         comma_list(text)
 
 

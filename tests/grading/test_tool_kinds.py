@@ -55,15 +55,15 @@ CALLS: list[tuple[Any, str | None]] = [
     ({"name": "now", "arguments": "{}"}, None),
     (
         {"name": "now", "arguments": '{"a": 1}'},
-        'the call of "now" has arguments, and its function takes none',
+        'the call of "now" has arguments, but its function takes none',
     ),
     (
         {"name": "add", "arguments": "{}"},
-        'the call of "add" has arguments that do not fit: "a" is a required property',
+        'the call of "add" has arguments that do not match: "a" is a required property',
     ),
     (
         {"name": "add", "arguments": '{"a": 1, "b": 2}'},
-        'the call of "add" has arguments that do not fit: Additional',
+        'the call of "add" has arguments that do not match: Additional',
     ),
     (
         {"name": "add", "arguments": "a=1"},
@@ -71,7 +71,7 @@ CALLS: list[tuple[Any, str | None]] = [
     ),
     (
         {"name": "sub", "arguments": "{}"},
-        'the call of "sub" names no function that was offered; those are: "add", "broken", "now"',
+        'the call of "sub" names an unknown function; offered functions are: "add", "broken", "now"',
     ),
     (
         {"name": "broken", "arguments": "{}"},
@@ -97,7 +97,7 @@ def test_a_call_is_one_of_those_that_were_offered(
         known = {"functions": FUNCTIONS, "tools": TOOLS}
         verdict = judged(answer, type_name, **known)
         assert (verdict.passed, verdict.score) == (reason is None, float(reason is None))
-        assert verdict.reason.startswith(reason or "the output calls what was offered: ")
+        assert verdict.reason.startswith(reason or "the output calls offered functions: ")
         other = judged(answer, f"not-{type_name}", **known)
         assert other.passed is (reason is not None and "cannot be checked" not in reason)
 
@@ -119,7 +119,7 @@ def test_calls_of_google_are_checked_with_declared_functions() -> None:
 def test_what_is_no_list_of_calls_is_no_valid_one(output: Any) -> None:
     """Text is none, even if it is the JSON of one."""
     verdict = judged(output, "is-valid-openai-tools-call", tools=TOOLS)
-    assert (verdict.passed, verdict.reason[:31]) == (False, "the output is no list of tool c")
+    assert (verdict.passed, verdict.reason[:31]) == (False, "the output is not a list of too")
 
 
 def test_f1_of_an_output_that_cannot_be_searched_fails() -> None:
@@ -218,6 +218,6 @@ def test_tools_come_from_the_config_of_the_provider(tmp_path: Path) -> None:
     rows = trio.run(partial(trioeval.collect, suite))
     assert [row.error for row in rows] == [None, None]
     assert [row.verdict and row.verdict.parts[0].reason for row in rows] == [
-        'the output calls what was offered: "add"',
-        'the call of "add" names no function that was offered; those are: "sub"',
+        'the output calls offered functions: "add"',
+        'the call of "add" names an unknown function; offered functions are: "sub"',
     ]

@@ -14,7 +14,7 @@ import trioeval
 from trioeval import Status
 from trioeval.errors import GradingError
 from trioeval.grading import Assertion, Subject, Verdict, check_assertion, grade
-from trioeval.grading.kinds.traces import Span, trace_of
+from trioeval.grading.kinds.traces import TraceSpan, trace_of
 from trioeval.grading.kinds.workspace_files import matches
 
 SPANS: list[dict[str, Any]] = [
@@ -31,25 +31,35 @@ def judged(type_name: str, value: Any, spans: Any = SPANS) -> Verdict:
 
 
 CASES: list[tuple[str, Any, bool, str]] = [
-    ("trace-span-count", {"pattern": "llm.*"}, True, '2 spans fit "llm.*", expected any number'),
+    (
+        "trace-span-count",
+        {"pattern": "llm.*"},
+        True,
+        'found 2 spans matching "llm.*", expected any number',
+    ),
     (
         "trace-span-count",
         {"pattern": "db.?????", "min": 2},
         True,
-        '2 spans fit "db.?????", expected at least 2',
+        'found 2 spans matching "db.?????", expected at least 2',
     ),
-    ("trace-span-count", {"pattern": "*", "max": 3}, False, '4 spans fit "*", expected at most 3'),
+    (
+        "trace-span-count",
+        {"pattern": "*", "max": 3},
+        False,
+        'found 4 spans matching "*", expected at most 3',
+    ),
     (
         "not-trace-span-count",
         {"pattern": "*", "max": 3},
         True,
-        '4 spans fit "*", expected at most 3',
+        'found 4 spans matching "*", expected at most 3',
     ),
     (
         "trace-span-count",
         {"pattern": "db", "min": 1, "max": 2},
         False,
-        '0 spans fit "db", expected 1 to 2',
+        'found 0 spans matching "db", expected 1 to 2',
     ),
     (
         "trace-span-duration",
@@ -81,42 +91,42 @@ CASES: list[tuple[str, Any, bool, str]] = [
         "trace-span-duration",
         {"max": 0, "pattern": "db.w*"},
         True,
-        'no span that fits "db.w*" has a start and an end',
+        'no span that matches "db.w*" has a start and an end',
     ),
     (
         "trace-error-spans",
         None,
         False,
-        '1 of 4 spans that fit "*" have errors (25.0 %), expected at most 0: LLM.call (no)',
+        '1 of 4 spans that match "*" have errors (25.0 %), expected at most 0: LLM.call (no)',
     ),
     (
         "trace-error-spans",
         1,
         True,
-        '1 of 4 spans that fit "*" have errors (25.0 %), expected at most 1: LLM.call (no)',
+        '1 of 4 spans that match "*" have errors (25.0 %), expected at most 1: LLM.call (no)',
     ),
     ("not-trace-error-spans", 0, True, "1 of 4 spans"),
     (
         "trace-error-spans",
         {"max_percentage": 25},
         True,
-        '1 of 4 spans that fit "*" have errors (25.0 %), expected at most 25 %',
+        '1 of 4 spans that match "*" have errors (25.0 %), expected at most 25 %',
     ),
     ("trace-error-spans", {"max_percentage": 24}, False, "1 of 4 spans"),
     (
         "trace-error-spans",
         {"max_count": 1, "max_percentage": 60, "pattern": "llm*"},
         True,
-        '1 of 2 spans that fit "llm*" have errors (50.0 %), expected at most 1 and at most 60 %: LLM',
+        '1 of 2 spans that match "llm*" have errors (50.0 %), expected at most 1 and at most 60 %: LLM',
     ),
     ("trace-error-spans", {"max_count": 0, "max_percentage": 60}, False, "1 of 4 spans"),
     (
         "trace-error-spans",
         {"pattern": "db.*"},
         True,
-        '0 of 2 spans that fit "db.*" have errors (0.0 %), expected at most 0',
+        '0 of 2 spans that match "db.*" have errors (0.0 %), expected at most 0',
     ),
-    ("trace-error-spans", {"pattern": "x"}, True, 'no span fits "x"'),
+    ("trace-error-spans", {"pattern": "x"}, True, 'no span matches "x"'),
 ]
 
 
@@ -171,14 +181,14 @@ def test_times_of_opentelemetry_are_read() -> None:
     """Nanoseconds, often as text."""
     span = {"name": "a", "startTimeUnixNano": "1000000", "endTimeUnixNano": 3_500_000}
     (found,) = trace_of(Subject.of("x", metadata={"trace": {"spans": [span]}})).spans
-    assert found == Span("a", 1, 3.5)
+    assert found == TraceSpan("a", 1, 3.5)
     assert found.duration == 2.5
 
 
 @pytest.mark.parametrize(
     ("metadata", "message"),
     [
-        ({}, "the reply has no trace; a provider gives one as metadata.trace of its reply: {"),
+        ({}, "the reply has no trace; providers return one as metadata.trace of the reply: {"),
         ({"trace": []}, "the trace of the reply has no list of spans: []"),
         ({"trace": {"spans": None}}, 'the trace of the reply has no list of spans: {"spans":null}'),
         ({"trace": {"spans": [{"name": 1}]}}, 'spans[0] of the trace has no name: {"name":1}'),

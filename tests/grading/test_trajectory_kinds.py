@@ -7,11 +7,11 @@ import pytest
 
 from trioeval.errors import GradingError
 from trioeval.grading import Assertion, Subject, Verdict, check_assertion, grade
-from trioeval.grading.kinds.traces import Trace, trace_of
+from trioeval.grading.kinds.traces import ReplyTrace, trace_of
 from trioeval.grading.kinds.trajectories import SHOWN, steps_of, trajectory_summary
 
 
-def trace(*spans: dict[str, Any], **more: Any) -> Trace:
+def trace(*spans: dict[str, Any], **more: Any) -> ReplyTrace:
     return trace_of(Subject.of("x", metadata={"trace": {"spans": list(spans), **more}}))
 
 
@@ -196,7 +196,7 @@ def test_steps_are_judged(type_name: str, value: Any, *, passes: bool) -> None:
         (
             "trajectory:tool-used",
             {"name": "mail"},
-            '1 calls of tools fit "mail", counted was at least 1; tools used: ["find_order","ref',
+            'found 1 tool call matching "mail", expected at least 1; tools used: ["find_order","ref',
         ),
         (
             "trajectory:tool-sequence",
@@ -211,17 +211,17 @@ def test_steps_are_judged(type_name: str, value: Any, *, passes: bool) -> None:
         (
             "trajectory:step-count",
             {"type": "tool", "min": 1},
-            '4 steps of type tool fit "*", counted was at least 1',
+            'found 4 steps of type tool matching "*", expected at least 1',
         ),
         (
             ARGS,
             {"name": "mail", "args": "plain"},
-            'tool:mail was called with "plain", as described',
+            'tool:mail was called with "plain", as expected',
         ),
         (
             ARGS,
             {"name": "refund", "args": {"id": 1}},
-            'no call that fits "refund" has the arguments {"id":1}; those of its 2 calls: [{"id":7,',
+            'no call that matches "refund" has the arguments {"id":1}; those of its 2 calls: [{"id":7,',
         ),
     ],
 )

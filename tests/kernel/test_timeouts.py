@@ -74,16 +74,16 @@ def test_trio_is_told_of_the_young_when_they_have_lived_for_a_round() -> None:
     async def use(timeouts: Timeouts) -> None:
         with Timer(timeouts) as first, Timer(timeouts) as second, Timer(timeouts) as third:
             first.set(60.0)
-            assert first.told == 60.0  # nobody counts yet
+            assert first.known_deadline == 60.0  # nobody counts yet
             await trio.testing.wait_all_tasks_blocked()
             second.set(61.0)
             third.set(1.5)
-            assert (second.told, third.told) == (math.inf, 1.5)
+            assert (second.known_deadline, third.known_deadline) == (math.inf, 1.5)
             third.set(math.inf)
-            assert third.told == math.inf
+            assert third.known_deadline == math.inf
             await trio.sleep(1.0)
             await trio.testing.wait_all_tasks_blocked()
-            assert second.told == 61.0
+            assert second.known_deadline == 61.0
 
     with_timekeeper(use)
 

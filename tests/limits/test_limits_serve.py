@@ -548,7 +548,10 @@ def said(body: str, status: str = "200 OK") -> bytes:
     ("raw", "told"),
     [
         (b"", "no answer from .* within 0.1 seconds"),
-        (b"HTTP/1.1 200 OK\r\ncontent-length: 50\r\n\r\n{", "connection lost before the end of the reply"),
+        (
+            b"HTTP/1.1 200 OK\r\ncontent-length: 50\r\n\r\n{",
+            "connection lost before the end of the reply",
+        ),
         (said("<html>"), "status 200"),
         (said('{"error": "not_found"}', "404 Not Found"), "status 404: not_found"),
         (said("", "500 Internal Server Error"), "status 500"),

@@ -1,4 +1,4 @@
-"""What is said of documents that are no suites: everything, once, where it stands."""
+"""Messages about documents that are not valid suites: all mistakes, once, at their positions."""
 
 from pathlib import Path
 
@@ -119,10 +119,10 @@ suite.yaml:9:3: $.tests[3]: file not found: "file://tests.csv"
 suite.yaml:11:5: $.tests[4].assert[0]: must be an object, got the text "contains: x"
   write {{"type": "contains", "value": "contains: x"}}
 suite.yaml:12:12: $.tests[4].assert[1].type: "contians" is not an assertion type
-  did you mean "contains"?
+  did you mean "contains" or "icontains"?
 suite.yaml:12:22: $.tests[4].assert[1].valeu: "valeu" is not a key here
   did you mean "value"?
-suite.yaml:13:26: $.tests[4].assert[2].value: "[" is not a regular expression that can be used: \
+suite.yaml:13:26: $.tests[4].assert[2].value: "[" is not a valid regular expression: \
 [ is never closed
   patterns are those of JavaScript, without flags
 suite.yaml:14:40: $.tests[4].assert[3].weight: must be from 0 to 1000000000, got -1
@@ -160,7 +160,7 @@ def said_of(name: str, text: str, folder: Path, monkeypatch: pytest.MonkeyPatch)
 def test_everything_wrong_is_told_at_once_in_the_order_of_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: str, problems: str
 ) -> None:
-    """With line, column, path, value, and what would be right."""
+    """Messages contain line, column, path, value, and a correction."""
     assert said_of(name, text, tmp_path, monkeypatch) == problems
 
 
@@ -283,14 +283,14 @@ SINGLE: list[tuple[str, str]] = [
 def test_a_problem_stands_where_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, problems: str
 ) -> None:
-    """A missing key at its object, an unknown key at itself, a wrong value at the value."""
+    """A missing key is reported at its object, an unknown key at the key, an invalid value at the value."""
     assert said_of("s.json", text, tmp_path, monkeypatch) == problems
 
 
 def test_merged_settings_are_wrong_where_they_are_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not where they are merged."""
+    """They are not reported where they are merged."""
     text = "x-base: &b {rpm: 0}\nproviders: [echo]\nlanes:\n  1: {<<: *b, burst: 2}\n  true: *b\n"
     assert said_of("s.yaml", text, tmp_path, monkeypatch) == (
         's.yaml:1:18: $.lanes["1"].rpm: must be more than 0, got 0\n'
@@ -299,7 +299,7 @@ def test_merged_settings_are_wrong_where_they_are_written(
 
 
 def test_problems_are_data(tmp_path: Path) -> None:
-    """The text is made from them."""
+    """The text is generated from them."""
     (tmp_path / "s.yaml").write_text("providers: [echo]\nprompt: [a]\n")
     with pytest.raises(SuiteError) as caught:
         load_suite(tmp_path / "s.yaml")

@@ -51,7 +51,7 @@ NEAR_RATES = {
     "backoff": ("test_backoff", "test_breaker"),
     "budget": ("test_budget", "test_estimate"),
     "pace": ("test_pace", "test_token_pace"),
-    "throttle": ("test_throttle", "test_delivery"),
+    "throttle": ("test_throttle", "test_measured_rate"),
 }
 """The tests nearest to a mutant of rates/, by its module."""
 

@@ -80,7 +80,7 @@ def test_as_43_an_output_that_there_is_not_cannot_win(reply: str) -> None:
     """Nobody loses by it either: the rows are errors."""
     rows = rows_of(document(), chooser(reply))
     assert [told(row)[:2] for row in rows] == [("error", 0)] * 3
-    assert all("cannot be used" in (row.error or "") for row in rows)
+    assert all("is unusable" in (row.error or "") for row in rows)
 
 
 def test_what_the_judge_used_is_counted_once() -> None:
@@ -162,7 +162,7 @@ def test_a_row_without_an_output_cannot_win() -> None:
     """A judge that names it is asked once more; then the rows are errors."""
     rows = rows_of(document(), chooser("1"), failing("bb 1"))
     assert [row.status for row in rows] == [Status.ERROR] * 3
-    assert "the reply of the judge cannot be used: there is no output 1" in (rows[0].error or "")
+    assert "the judge's reply is unusable: output 1 does not exist" in (rows[0].error or "")
     assert rows[0].spent.calls == 2
 
 
@@ -191,9 +191,7 @@ def test_rows_that_nobody_could_compare_keep_what_is_known() -> None:
     for row in rows:
         assert row.status is Status.ERROR
         assert row.error is not None
-        assert row.error.startswith(
-            "assert[1] (select-best): the reply of the judge cannot be used"
-        )
+        assert row.error.startswith("assert[1] (select-best): the judge's reply is unusable")
         assert row.reply is not None
         assert [part.assertion and part.assertion.type for part in row.graded] == ["contains"]
     assert rows[0].spent.calls == 2  # it was asked once more

@@ -275,7 +275,7 @@ def test_a_loop_is_what_its_model_foretells(script: Script, _seed: object) -> No
         assert (end.ending, end.gave_up) == (foretold.ending, foretold.why)
         assert end.children_ended == foretold.children_ended
         assert list(end.attempts) == [told for _number, told in bench.told]
-        assert (end.untold == 0) == script.bus_works
+        assert (end.undelivered == 0) == script.bus_works
     check_events(script, foretold, found)
     if script.bus_works:
         begun = [body for body in bench.bodies("RUN_START") if body.startswith("attempt")]

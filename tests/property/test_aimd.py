@@ -66,7 +66,7 @@ limits = st.builds(AimdLimit, widths, st.booleans())
 def tell(limit: AimdLimit, event: Event) -> None:
     match event:
         case Begun(share):
-            limit.begun(math.ceil(share * limit.limit))
+            limit.started(math.ceil(share * limit.limit))
         case Succeeded(retried):
             limit.succeeded(1.0, retried=retried)
         case Failed():
@@ -84,7 +84,7 @@ def tell_all(limit: AimdLimit, several: Sequence[Event]) -> None:
 
 def serve_round(limit: AimdLimit, *, share: float = 1.0) -> None:
     """As many good completions as make a round, with so much of the limit in use."""
-    limit.begun(math.ceil(share * limit.limit))
+    limit.started(math.ceil(share * limit.limit))
     for _ in range(max(4, limit.limit)):
         limit.succeeded(1.0, retried=False)
 
@@ -177,7 +177,7 @@ def test_aimd_grows_only_where_the_limit_is_reached(
     refuse_burst(limit, 2)  # a round begins
     before = limit.limit
     for _ in range(rounds):
-        limit.begun(math.ceil(0.8 * limit.limit) - 1)
+        limit.started(math.ceil(0.8 * limit.limit) - 1)
         for _ in range(max(4, limit.limit)):
             limit.succeeded(1.0, retried=False)
     assert limit.limit == before
@@ -192,7 +192,7 @@ def test_aimd_does_not_grow_in_a_round_with_a_failure(
     refuse_burst(limit, 2)
     before = limit.limit
     for _ in range(rounds):
-        limit.begun(limit.limit)
+        limit.started(limit.limit)
         limit.failed()
         for _ in range(max(4, limit.limit) - 1):
             limit.succeeded(1.0, retried=False)
@@ -207,7 +207,7 @@ def test_aimd_learns_nothing_from_retries_that_succeed(
     tell_all(limit, several)
     before = limit.limit
     for _ in range(times):
-        limit.begun(limit.limit)
+        limit.started(limit.limit)
         limit.succeeded(1.0, retried=True)
     assert limit.limit == before
 
@@ -258,7 +258,7 @@ def test_aimd_hears_nothing_more_of_a_wave_when_calls_start_again() -> None:
     limit = AimdLimit(16)
     epoch = limit.epoch
     refuse_wave(limit, 8)
-    limit.begun(1)
+    limit.started(1)
     limit.congested(Refusal(epoch, 1, 1.0))
     assert limit.limit == 8
 
@@ -389,7 +389,7 @@ def test_aimd_is_calm_where_nothing_is_learned(limit: AimdLimit, several: list[E
     if limit.calm:
         before = limit.limit
         for _ in range(100):
-            limit.begun(limit.limit)
+            limit.started(limit.limit)
             limit.succeeded(1.0, retried=False)
             assert limit.limit == before
     else:
@@ -401,7 +401,7 @@ def test_a_fixed_limit_is_the_width_whatever_happens(width: int, other: int, tim
     """No adaptation, and always calm."""
     limit = Limit(width)
     for _ in range(times):
-        limit.begun(width)
+        limit.started(width)
         limit.succeeded(1.0, retried=False)
         limit.failed()
         limit.congested(Refusal(0))

@@ -124,7 +124,7 @@ def serve(server: Server, limit: Limit, spans: list[float], demand: Course) -> l
             while in_flight < min(limit.limit, demand(now)):
                 in_flight += 1
                 server.enter(now)
-                limit.begun(in_flight)
+                limit.started(in_flight)
             over_at = server.next_at(now)
             area += limit.limit * (over_at - now)
             now = over_at
@@ -300,7 +300,7 @@ events = st.lists(
 def feed(limit: GradientLimit, count: int, latency: float) -> None:
     """So many calls, one after the other, each beside as many as the limit allows."""
     for _ in range(count):
-        limit.begun(limit.limit)
+        limit.started(limit.limit)
         limit.succeeded(latency, retried=False)
 
 
@@ -336,7 +336,7 @@ def test_gradient_limit_keeps_the_laws_of_limits(width: int, script: list[Round 
                 assert limit.limit == min(before, width)
             case Round(in_flight, latency, failed):
                 for _ in range(in_flight):
-                    limit.begun(min(in_flight, limit.limit))
+                    limit.started(min(in_flight, limit.limit))
                     limit.succeeded(latency, retried=False)
                     if failed:
                         limit.failed()

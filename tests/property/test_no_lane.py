@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from trioeval.kernel import Finished, NotRun
 from trioeval.testing import (
     Retune,
-    Scenario,
-    Trace,
+    RunScenario,
+    RunTrace,
     check_all,
     check_unknown,
     no_lane_scenarios,
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.slow
 @settings(max_examples=120)  # three runs each
 @given(scenario=plain_scenarios(), _schedule=st.random_module())
 def test_jobs_that_need_their_lanes_do_what_they_do_if_nobody_looks(
-    scenario: Scenario, _schedule: object
+    scenario: RunScenario, _schedule: object
 ) -> None:
     """Metamorphic: a look that always says no, or fails, leaves the trace as it is."""
     assume(not any(script.known == "yes" for script in scenario.scripts))
@@ -40,7 +40,7 @@ def test_jobs_that_need_their_lanes_do_what_they_do_if_nobody_looks(
 
 
 @given(scenario=no_lane_scenarios(), _schedule=st.random_module())
-def test_every_law_holds_with_jobs_on_no_lane(scenario: Scenario, _schedule: object) -> None:
+def test_every_law_holds_with_jobs_on_no_lane(scenario: RunScenario, _schedule: object) -> None:
     """All laws of `LAWS`, and who is told of settled outcomes hears of all that the observer hears of."""
     trace = run_scenario(scenario)
     check_all(trace)
@@ -57,7 +57,7 @@ def test_every_law_holds_with_jobs_on_no_lane(scenario: Scenario, _schedule: obj
     _schedule=st.random_module(),
 )
 def test_lanes_and_jobs_on_no_lane_do_not_delay_each_other(
-    scenario: Scenario,
+    scenario: RunScenario,
     blocked: bool,  # noqa: FBT001 - drawn
     _schedule: object,
 ) -> None:
@@ -85,13 +85,13 @@ def test_lanes_and_jobs_on_no_lane_do_not_delay_each_other(
         assert _starts(together, kind) == _starts(run_scenario(alone), range(len(kind)))
 
 
-def _starts(trace: Trace, indices: Collection[int]) -> list[list[float]]:
+def _starts(trace: RunTrace, indices: Collection[int]) -> list[list[float]]:
     return [[body.started_at for body in trace.bodies if body.index == i] for i in indices]
 
 
 @given(scenario=no_lane_scenarios(), _schedule=st.random_module())
 def test_jobs_on_no_lane_start_at_once_as_far_as_they_may_be_live(
-    scenario: Scenario, _schedule: object
+    scenario: RunScenario, _schedule: object
 ) -> None:
     """EAGER: where nothing else holds them, they all start with the run; by index if they may not."""
     scenario = attrs.evolve(
@@ -120,7 +120,7 @@ def test_drawn_jobs_are_on_no_lane_in_every_way() -> None:
 
     @given(scenario=no_lane_scenarios())
     @settings(max_examples=300, derandomize=True, database=None)
-    def draw(scenario: Scenario) -> None:
+    def draw(scenario: RunScenario) -> None:
         trace = run_scenario(scenario)
         for body in trace.bodies:
             script = scenario.scripts[body.index]

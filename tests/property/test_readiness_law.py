@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from trioeval.errors import CallError, Fault
 from trioeval.kernel import Blocked, Failed, LaneSpec, Rank, Salvaged
-from trioeval.testing import LAWS, Trace
+from trioeval.testing import LAWS, RunTrace
 
 pytestmark = pytest.mark.slow
 
@@ -82,14 +82,14 @@ def check_starts(case: Case, readiness: DrawnReadiness) -> None:
                 ready.pop(note.index, None)
 
 
-def check_needs(case: Case, trace: Trace) -> None:
+def check_needs(case: Case, trace: RunTrace) -> None:
     """A body begins only after all that its job needs."""
     ended = {body.index: body.last for body in trace.bodies}
     for body in trace.bodies:
         assert all(ended.get(on, 0) < body.started for on in case.needs[body.index])
 
 
-def check_withdrawn(trace: Trace, readiness: DrawnReadiness) -> None:
+def check_withdrawn(trace: RunTrace, readiness: DrawnReadiness) -> None:
     """Who is blocked never starts any more, and has its outcome at once."""
     outcomes = {one.outcome.index: (one.at, one.outcome) for one in trace.settled}
     blocked = {note.index: note for note in readiness.notes if note.kind == "blocked"}
@@ -109,7 +109,7 @@ def check_withdrawn(trace: Trace, readiness: DrawnReadiness) -> None:
     assert ended <= set(blocked)
 
 
-def check_rounds(trace: Trace, readiness: DrawnReadiness) -> None:
+def check_rounds(trace: RunTrace, readiness: DrawnReadiness) -> None:
     """ATTEMPTS: mishaps in all are bounded; each round is told of when it comes, and comes once."""
     lanes: dict[str | None, LaneSpec] = {lane.name: lane for lane in trace.lanes}
     mishaps: Counter[int] = Counter()

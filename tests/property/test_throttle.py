@@ -15,8 +15,8 @@ from trioeval.rates import (
     Backoff,
     Breaker,
     BreakerState,
-    Delivery,
     Limit,
+    MeasuredRate,
     Pace,
     RateHint,
     Throttle,
@@ -111,7 +111,7 @@ def make(
     adaptive: bool = True,
     rpm: float | None = None,
     tpm: float | None = None,
-    delivery: Delivery | None = None,
+    measured_rate: MeasuredRate | None = None,
     patience: float = PATIENCE,
 ) -> Throttle:
     return Throttle(
@@ -121,7 +121,7 @@ def make(
         breaker=Breaker(patience=patience),
         backoff=Backoff(base=1.0),
         busy_backoff=BUSY,
-        delivery=delivery,
+        measured_rate=measured_rate,
     )
 
 
@@ -131,7 +131,7 @@ throttles = st.builds(
     adaptive=st.booleans(),
     rpm=some((None, None, 60.0)),
     tpm=some((None, None, 240.0)),
-    delivery=st.builds(Delivery) | st.none(),
+    measured_rate=st.builds(MeasuredRate) | st.none(),
     patience=some((PATIENCE, PATIENCE, math.inf)),
 )
 
@@ -162,7 +162,7 @@ class Lane:
                 self.begin(tokens)
             case Succeed(place, retried, hint) if self.marks:
                 if hint is not None:
-                    throttle.hear(self.now, hint)
+                    throttle.apply_hint(self.now, hint)
                 self.succeed(place % len(self.marks), retried=retried)
             case Refuse(place, retry_after, refusals) if self.marks:
                 self.refuse(retry_after, place % len(self.marks), refusals=refusals)
@@ -170,7 +170,7 @@ class Lane:
                 fail(throttle, self.now, 0, retry_after)
                 self.end(place % len(self.marks))
             case GiveUp(place) if self.marks:
-                throttle.unanswered(self.now)
+                throttle.cancelled_in_flight(self.now)
                 self.end(place % len(self.marks))
             case _:
                 pass
@@ -181,7 +181,7 @@ class Lane:
             self.now = throttle.open_at(self.now)
             throttle.take(self.now, tokens)
             self.marks.append(throttle.mark)
-            throttle.limit.begun(len(self.marks))
+            throttle.limit.started(len(self.marks))
 
     def succeed(self, place: int = 0, *, retried: bool = False) -> None:
         self.throttle.succeeded(1.0, self.marks[place], retried=retried)
@@ -598,7 +598,7 @@ def test_a_spent_allowance_blocks_until_its_own_reset(requests: int, tokens: int
         (RateHint(spent(requests), spent(tokens)), max(requests, tokens)),
     ):
         throttle = make()
-        throttle.hear(1.0, hint)
+        throttle.apply_hint(1.0, hint)
         assert throttle.blocked_until == 1.0 + until
 
 
@@ -618,7 +618,7 @@ def test_a_spent_allowance_blocks_until_its_own_reset(requests: int, tokens: int
 def test_a_hint_that_names_no_wait_to_keep_blocks_nobody(hint: RateHint) -> None:
     """Also one of a wait beyond the patience: the server may mean a day, and still serve."""
     throttle = make()
-    throttle.hear(1.0, hint)
+    throttle.apply_hint(1.0, hint)
     assert throttle.blocked_until == -math.inf
 
 
@@ -636,11 +636,11 @@ def test_an_allowance_that_cannot_be_true_is_ignored(field: str, value: float) -
     sound = Allowance(100.0, 0.0, 8.0)
     garbage = attrs.evolve(sound, **{field: value})
     throttle = make()
-    throttle.hear(1.0, RateHint(garbage, garbage))
+    throttle.apply_hint(1.0, RateHint(garbage, garbage))
     assert (throttle.free, throttle.calm, throttle.blocked_until) == (True, True, -math.inf)
     for hint in (RateHint(garbage, sound), RateHint(sound, garbage)):
         throttle = make()
-        throttle.hear(1.0, hint)
+        throttle.apply_hint(1.0, hint)
         assert throttle.blocked_until == 9.0
 
 
@@ -652,7 +652,7 @@ def test_a_lane_with_a_rate_of_its_own_waits_only_for_the_next_request() -> None
         (spent(30.0), 31.0),
     ):
         throttle = make(rpm=60.0)
-        throttle.hear(1.0, RateHint(allowance))
+        throttle.apply_hint(1.0, RateHint(allowance))
         assert throttle.blocked_until == until
 
 
@@ -664,7 +664,7 @@ def test_nearly_spent_tokens_are_waited_for_until_a_tenth_is_back() -> None:
         (Allowance(100.0, 4.0, None), -math.inf),
     ):
         throttle = make()
-        throttle.hear(1.0, RateHint(None, allowance))
+        throttle.apply_hint(1.0, RateHint(None, allowance))
         assert throttle.blocked_until == pytest.approx(until)
 
 
@@ -681,13 +681,13 @@ def starts_of(throttle: Throttle, count: int, now: float) -> list[float]:
 def test_little_left_slows_starts_down_to_what_the_server_sustains() -> None:
     """Below a tenth: one start a period; told again it goes on; up to a fifth it stays, beyond it ends."""
     throttle, little = make(), RateHint(Allowance(60.0, 5.0, 30.0))
-    throttle.hear(0.0, little)
+    throttle.apply_hint(0.0, little)
     assert starts_of(throttle, 4, 0.0) == [0.0, 0.0, 1.0, 2.0]
-    throttle.hear(2.0, little)
+    throttle.apply_hint(2.0, little)
     assert starts_of(throttle, 2, 2.0) == [3.0, 4.0]
-    throttle.hear(4.0, RateHint(Allowance(60.0, 12.0, 30.0)))
+    throttle.apply_hint(4.0, RateHint(Allowance(60.0, 12.0, 30.0)))
     assert starts_of(throttle, 2, 4.0) == [5.0, 6.0]
-    throttle.hear(6.0, RateHint(Allowance(60.0, 12.5, 30.0)))
+    throttle.apply_hint(6.0, RateHint(Allowance(60.0, 12.5, 30.0)))
     assert throttle.free
     assert starts_of(throttle, 3, 6.0) == [6.0, 6.0, 6.0]
 
@@ -695,9 +695,9 @@ def test_little_left_slows_starts_down_to_what_the_server_sustains() -> None:
 def test_a_rate_that_is_told_replaces_another_and_never_a_slower_one_of_the_lane() -> None:
     """The slower of what was declared and what was told is kept."""
     throttle = make(rpm=30.0)
-    throttle.hear(0.0, RateHint(Allowance(60.0, 1.0, 30.0)))
+    throttle.apply_hint(0.0, RateHint(Allowance(60.0, 1.0, 30.0)))
     assert starts_of(throttle, 4, 0.0) == [0.0, 0.0, 2.0, 4.0]
-    throttle.hear(4.0, RateHint(Allowance(15.0, 1.0, 30.0)))
+    throttle.apply_hint(4.0, RateHint(Allowance(15.0, 1.0, 30.0)))
     assert starts_of(throttle, 4, 8.0) == [8.0, 8.0, 12.0, 16.0]
 
 
@@ -743,10 +743,10 @@ def test_tokens_are_waited_for_and_given_back() -> None:
     assert free.open_at(0.0) == 0.0
 
 
-def delivery_of(throttle: Throttle) -> Delivery:
+def delivery_of(throttle: Throttle) -> MeasuredRate:
     """There must be one."""
-    assert throttle.delivery is not None
-    return throttle.delivery
+    assert throttle.measured_rate is not None
+    return throttle.measured_rate
 
 
 def refuse_wave(lane: Lane, calls: int, wait: float) -> None:
@@ -767,7 +767,7 @@ def serve(lane: Lane, calls: int) -> None:
 
 def test_an_untold_rate_is_measured_between_waves_of_refusals() -> None:
     """PACE: what was served between two waves of which each has company is the rate."""
-    lane = Lane(make(2, adaptive=False, delivery=Delivery()))
+    lane = Lane(make(2, adaptive=False, measured_rate=MeasuredRate()))
     throttle = lane.throttle
     refuse_wave(lane, 2, 1.0)
     assert not throttle.calm
@@ -783,7 +783,7 @@ def test_an_untold_rate_is_measured_between_waves_of_refusals() -> None:
 
 def test_the_last_refusal_of_a_wave_does_not_measure_again() -> None:
     """It comes a second after the first, and what was served in that second is no rate."""
-    lane = Lane(make(8, adaptive=False, delivery=Delivery()))
+    lane = Lane(make(8, adaptive=False, measured_rate=MeasuredRate()))
     throttle = lane.throttle
     for _ in range(3):
         lane.begin()
@@ -802,19 +802,19 @@ def test_a_lone_hinted_refusal_measures_no_rate(
     width: int, served: int, waves: int, wait: float
 ) -> None:
     """It may mean anything, unless it comes again before four were served after the wait."""
-    lane = Lane(make(width, adaptive=False, delivery=Delivery()))
-    delivery = delivery_of(lane.throttle)
+    lane = Lane(make(width, adaptive=False, measured_rate=MeasuredRate()))
+    measured_rate = delivery_of(lane.throttle)
     for _ in range(waves):
         refuse_wave(lane, 1, wait)
         serve(lane, served)
         lane.now += 4
-    assert (delivery.pace, delivery.measuring) == (None, False)
+    assert (measured_rate.pace, measured_rate.measuring) == (None, False)
 
 
 @given(st.integers(5, 8), st.integers(0, 2))
 def test_a_refusal_soon_after_a_wait_begins_to_measure(width: int, served: int) -> None:
     """Alone as it is: the server has had its rest, and is full again at once."""
-    lane = Lane(make(width, adaptive=False, delivery=Delivery()))
+    lane = Lane(make(width, adaptive=False, measured_rate=MeasuredRate()))
     refuse_wave(lane, 1, 2.0)
     serve(lane, served)  # the third success would end the recovery
     refuse_wave(lane, 1, 2.0)
@@ -823,29 +823,29 @@ def test_a_refusal_soon_after_a_wait_begins_to_measure(width: int, served: int) 
 
 def test_a_lone_refusal_slows_a_measured_rate_down_by_a_tenth() -> None:
     """It says at least that the lane was not too slow."""
-    lane = Lane(make(2, adaptive=False, delivery=Delivery()))
-    delivery = delivery_of(lane.throttle)
+    lane = Lane(make(2, adaptive=False, measured_rate=MeasuredRate()))
+    measured_rate = delivery_of(lane.throttle)
     refuse_wave(lane, 2, 8.0)
     serve(lane, 5)
     lane.now = 18.0
     refuse_wave(lane, 2, 8.0)
-    assert delivery.pace is not None
-    period = delivery.pace.period
+    assert measured_rate.pace is not None
+    period = measured_rate.pace.period
     serve(lane, 4)
-    assert delivery.pace.period == period
+    assert measured_rate.pace.period == period
     refuse_wave(lane, 1, 8.0)
-    assert delivery.pace.period == pytest.approx(1.1 * period)
+    assert measured_rate.pace.period == pytest.approx(1.1 * period)
 
 
 def test_a_rate_below_four_calls_a_wave_is_measured_over_several_waves() -> None:
     """PACE: two calls served between any two waves, 10 s apart; after two of them it is known."""
-    lane = Lane(make(2, adaptive=False, delivery=Delivery()))
-    delivery = delivery_of(lane.throttle)
+    lane = Lane(make(2, adaptive=False, measured_rate=MeasuredRate()))
+    measured_rate = delivery_of(lane.throttle)
     paces = []
     for wave in range(3):
         lane.now = 10.0 * wave
         refuse_wave(lane, 2, 8.0)
-        paces.append(delivery.pace)
+        paces.append(measured_rate.pace)
         serve(lane, 2)
     assert paces[:2] == [None, None]
     assert paces[2] is not None
@@ -854,12 +854,12 @@ def test_a_rate_below_four_calls_a_wave_is_measured_over_several_waves() -> None
 
 def test_bare_refusals_measure_nothing() -> None:
     """Whoever names no wait may be full, and not only busy: the server's slots are no rate."""
-    lane = Lane(make(delivery=Delivery()))
+    lane = Lane(make(measured_rate=MeasuredRate()))
     for _ in range(3):
         lane.begin()
         lane.refuse(None)
         for _ in range(9):
             lane.throttle.succeeded(1.0, lane.throttle.mark, retried=False)
         lane.now += 4
-    assert lane.throttle.delivery is not None
-    assert not lane.throttle.delivery.measuring
+    assert lane.throttle.measured_rate is not None
+    assert not lane.throttle.measured_rate.measuring

@@ -1,4 +1,4 @@
-"""What the fake provider says of what it sent, so that clients can be audited."""
+"""The fake provider's log of sent replies, used to audit clients."""
 
 import hashlib
 import json
@@ -22,12 +22,12 @@ REQUEST = post("/chat/completions", ASK)
 
 @pytest.fixture(autouse=True)
 def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Loopback is reached directly, whatever the machine's environment says."""
+    """Loopback is reached directly, whatever the machine's proxy variables are."""
     monkeypatch.setenv("NO_PROXY", "*")
 
 
 def served(settings: FakeSettings, *, leaves: bool = False) -> Served:
-    """What is told of one completion, whose client may leave before its reply comes."""
+    """Return the log record of one completion, whose client may leave before its reply."""
     told: list[Served] = []
 
     async def main() -> None:
@@ -58,14 +58,14 @@ def served(settings: FakeSettings, *, leaves: bool = False) -> Served:
 
 
 def test_a_reply_that_went_out_is_told_with_its_request() -> None:
-    """Whole, with the bytes that the operating system took."""
+    """The record has the request and the bytes that the operating system accepted."""
     one = served(FakeSettings())
     assert (one.body, one.status, one.ending) == (ASK, 200, "sent")
     assert one.sent_bytes > 300
 
 
 def test_what_did_not_go_out_is_told_as_such() -> None:
-    """Replies that were cut, found nobody, or were refusals."""
+    """Cut, abandoned and refused replies are recorded as such."""
     whole = served(FakeSettings()).sent_bytes
     cut = served(FakeSettings(disconnect_rate=1))
     assert (cut.status, cut.ending) == (200, "cut")
@@ -77,7 +77,7 @@ def test_what_did_not_go_out_is_told_as_such() -> None:
 
 
 def test_a_line_names_instant_digest_and_question() -> None:
-    """What is not a question is told without one."""
+    """A request that is not a completion has no prompt."""
     one = Served(body=ASK, status=200, ending="sent", seconds=0.5, busy_seconds=0.25, sent_bytes=7)
     assert one.to_line(12.5).endswith("}\n")
     assert json.loads(one.to_line(12.5)) == {
@@ -99,7 +99,7 @@ def test_a_line_names_instant_digest_and_question() -> None:
 
 @pytest.mark.slow
 def test_the_log_of_the_command_is_whole_at_any_instant_and_kept(tmp_path: Path) -> None:
-    """A line is in the file before the next request is answered; another server adds to it."""
+    """A line is in the file before the next request is answered; another server appends to it."""
     command = [sys.executable, "-m", "trioeval", "fake-provider", "--port", "0"]
     command += ["--log", str(tmp_path / "log.jsonl")]
     for round_ in (1, 2):
@@ -119,7 +119,7 @@ def test_the_log_of_the_command_is_whole_at_any_instant_and_kept(tmp_path: Path)
 
 @pytest.mark.slow
 def test_a_log_that_cannot_be_written_is_said(tmp_path: Path) -> None:
-    """Before anything is served, in one line."""
+    """The error is one line, before anything is served."""
     command = [sys.executable, "-m", "trioeval", "fake-provider", "--log", "no/log.jsonl"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 2

@@ -22,7 +22,7 @@ from trioeval.providers.secrets import is_secret_name
     ],
 )
 def test_names_of_secrets_are_known_by_their_words(name: str) -> None:
-    """However the words are joined."""
+    """Any way of joining the words is recognised."""
     assert is_secret_name(name)
 
 
@@ -36,5 +36,5 @@ def test_names_of_secrets_are_known_by_their_words(name: str) -> None:
     ],
 )
 def test_names_that_only_look_like_it_are_none(name: str) -> None:
-    """Blanking what is no secret hides what a person wants to see."""
+    """Hiding a text that is not secret hides useful information."""
     assert not is_secret_name(name)

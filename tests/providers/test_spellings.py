@@ -33,7 +33,7 @@ SPELLINGS: list[Callable[[str], str]] = [
 def test_a_text_is_found_however_it_is_escaped(
     text: str, around: tuple[str, str], spell: Callable[[str], str]
 ) -> None:
-    """What JSON, HTML and URLs make of it is the same text."""
+    """Escapes of JSON, HTML and URLs are recognised."""
     before, after = around
     assert spelt(text).replace(f"{before}{spell(text)}{after}", "") in (
         before + after,
@@ -43,7 +43,7 @@ def test_a_text_is_found_however_it_is_escaped(
 
 @given(text=st.text(alphabet="ab/\\", min_size=1, max_size=6), other=st.text(alphabet="ab/-"))
 def test_other_texts_are_left_alone(text: str, other: str) -> None:
-    """Only what is a spelling of the text is replaced."""
+    """Only spellings of the text are replaced."""
     if text not in other:
         plain = text.replace("\\", "")
         assert plain in other or spelt(text).replace(other, "?") == other
@@ -54,7 +54,7 @@ def test_other_texts_are_left_alone(text: str, other: str) -> None:
     [r"ab\/cd+ef", "ab&#x2F;cd&#43;ef", "ab&sol;cd&plus;ef", "ab%2fcd%2Bef", r"ab\u002fcd\u002Bef"],
 )
 def test_spellings_may_be_mixed(quoted: str) -> None:
-    """Servers escape some characters and leave others."""
+    """Servers escape some characters and not others."""
     assert spelt("ab/cd+ef").replace(f"<{quoted}>", "?") == "<?>"
 
 
@@ -67,5 +67,5 @@ def test_a_quoted_backslash_is_found() -> None:
 
 
 def test_the_representation_of_a_spelling_is_not_the_text() -> None:
-    """It is made of secrets."""
+    """It is made from secrets."""
     assert "hidden" not in repr(spelt("hidden-1"))

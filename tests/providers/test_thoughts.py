@@ -1,4 +1,4 @@
-"""What models thought, in the forms of all services, and outputs without it: by their real adapters."""
+"""Reasoning of models in the forms of all services, and outputs without it, by their real adapters."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ from trioeval.templates import Templates
 
 
 def read(entry: str, data: Any, **config: Any) -> Reply:
-    """A reply as the adapter of a service reads it."""
+    """Read a reply with the adapter of a service."""
     keys = dict.fromkeys(("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GOOGLE_API_KEY"), "key")
     spec = resolve(entry, config, environ=keys, directory=Path(), templates=Templates(), custom={})
     assert isinstance(spec.settings, AdapterSettings)
@@ -70,7 +70,7 @@ PARTS = [{"text": "Hm. ", "thought": True}, {"text": "So.", "thought": True}, {"
 def test_what_was_thought_is_told_apart_from_what_was_said(
     entry: str, data: Any, thoughts: list[str], said: str, config: dict[str, Any]
 ) -> None:
-    """Whether or not the output shows it."""
+    """The distinction does not depend on whether the output shows it."""
     reply = read(entry, data, **config)
     assert thoughts_in(reply.raw) == thoughts
     assert without_thinking(reply) == said

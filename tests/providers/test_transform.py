@@ -1,4 +1,4 @@
-"""What of a reply is the output."""
+"""Selection of the output in a reply."""
 
 import builtins
 import importlib.util
@@ -81,7 +81,7 @@ def answer(data: Any = DATA, text: str = "raw") -> Answer:
     ],
 )
 def test_each_form_finds_its_value(written: str, output: Any) -> None:
-    """The form tells the language."""
+    """The form determines the language."""
     assert output_of(written, answer()) == output
 
 
@@ -118,14 +118,14 @@ def test_each_form_finds_its_value(written: str, output: Any) -> None:
     ],
 )
 def test_a_transform_that_finds_nothing_says_so(written: str, message: str) -> None:
-    """No output is made up."""
+    """No output is invented."""
     with pytest.raises(TransformError) as caught:
         output_of(written, answer())
     assert str(caught.value) == message
 
 
 def test_a_reply_that_is_too_deep_for_a_path_is_told() -> None:
-    """On one line, as every message."""
+    """The message is one line, like every message."""
     data: Any = 1
     for _ in range(300):
         data = {"a": data}
@@ -136,13 +136,13 @@ def test_a_reply_that_is_too_deep_for_a_path_is_told() -> None:
 
 @pytest.mark.parametrize("written", ["json.a", "$.a", "jmespath:a"])
 def test_paths_into_json_need_json(written: str) -> None:
-    """A page of an error is told as what it is."""
+    """An error page is reported as such."""
     with pytest.raises(TransformError, match=r"the reply is not JSON, which .*a needs"):
         transform(written).apply(answer(NOTHING))
 
 
 def test_code_sees_null_where_there_is_no_json() -> None:
-    """It may look at the text instead."""
+    """Code may use the text instead."""
     assert output_of("json ?? text", answer(NOTHING)) == "raw"
 
 
@@ -157,7 +157,7 @@ def test_code_sees_null_where_there_is_no_json() -> None:
     ],
 )
 def test_what_is_no_transform_is_told_before_the_first_call(written: str, fault: str) -> None:
-    """With the reason of the language."""
+    """The problem has the language's reason."""
     read = read_transform(written)
     assert isinstance(read, str)
     assert read.startswith(fault)
@@ -176,14 +176,14 @@ def test_javascript_without_its_engine_names_the_extra(monkeypatch: pytest.Monke
 
 @pytest.mark.slow
 def test_code_cannot_take_all_memory_or_call_itself_for_ever() -> None:
-    """Both end the call, and nothing else."""
+    """Both end only the call."""
     for code in ("() => { let a = []; while (true) a.push('x'.repeat(1e5)); }", "(f = () => f())"):
         with pytest.raises(TransformError, match=r"out of memory|Maximum call stack"):
             output_of(code, answer())
 
 
 def test_a_call_leaves_nothing_behind_for_the_next() -> None:
-    """Every call has an engine of its own, which knows nothing of the machine."""
+    """Every call has a separate engine, without access to the machine."""
     count = "globalThis.n = (globalThis.n ?? 0) + 1"
     assert [output_of(count, answer()), output_of(count, answer())] == [1, 1]
     names = "typeof require + typeof process + typeof fetch + typeof std + typeof os"
@@ -193,7 +193,7 @@ def test_a_call_leaves_nothing_behind_for_the_next() -> None:
 @pytest.mark.slow
 @given(JSON, st.sampled_from(["json.a[0]", "$..a", "$.a.b[0]", "jmespath:a.b[0]", "jmespath:a"]))
 def test_a_path_gives_a_value_or_says_that_there_is_none(data: Any, written: str) -> None:
-    """Whatever the reply is."""
+    """This holds for any reply."""
     try:
         value = transform(written).apply(answer(data))
     except TransformError:
@@ -205,7 +205,7 @@ def test_a_path_gives_a_value_or_says_that_there_is_none(data: Any, written: str
 @pytest.mark.slow
 @given(st.text())
 def test_every_text_is_a_transform_or_is_told_why_not(text: str) -> None:
-    """Nothing that a suite may say is a crash."""
+    """No text raises another exception."""
     read = read_transform(text)
     assert isinstance(read, str | Script) or callable(read.apply)
 

@@ -280,7 +280,7 @@ def test_a_file_of_questions_is_one_file(folder: Path) -> None:
     (folder / "below").mkdir()
     names = {
         "below": '"below" is a folder |   write the name of a file',
-        "*.json": 'there is no file "*.json"',
+        "*.json": 'file not found: "*.json"',
         " ": 'must be a file name, got the text " "',
     }
     for name, told in names.items():

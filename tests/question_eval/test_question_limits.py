@@ -301,7 +301,10 @@ def test_a_question_may_use_more_than_a_limit_ever_has(tmp_path: Path) -> None:
     ("settings", "told"),
     [
         ({"maxOutputTokens": 1000}, []),
-        ({"maxOutputTokens": 1001}, [("$.providers[1]", "maxOutputTokens of $.limits sets that number")]),
+        (
+            {"maxOutputTokens": 1001},
+            [("$.providers[1]", "maxOutputTokens of $.limits sets that number")],
+        ),
         ({"backend": "redis", "url": "redis://127.0.0.1:1"}, None),
     ],
 )

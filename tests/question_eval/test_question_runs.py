@@ -553,7 +553,7 @@ def test_qe_52_tools_are_told_with_their_duration_and_error(tmp_path: Path, tool
     ]
     took = [details.pop("duration_ms") for name, details in told if name == "tool_finish"]
     assert [ms > 0 for ms in took] == [True, True, True]
-    unknown = 'the call of glance names no function that was offered; those are: "look"'
+    unknown = 'the call of glance names an unknown function; offered functions are: "look"'
     assert told[:5] == [
         ("tool_start", {"name": "look"}),
         ("tool_finish", {"name": "look"}),

@@ -218,9 +218,7 @@ def test_rows_that_never_came_to_an_end_make_nothing_worse() -> None:
     after = findings.columns[0].passed.after
     assert after is not None
     assert (after.mean, after.n) == (1, 10)
-    assert "10 rows of the later run did not end" in " ".join(
-        told_of(comparison.columns, findings)
-    )
+    assert "10 rows of the later run did not end" in " ".join(told_of(comparison.columns, findings))
     assert compared(old, run([0] * 10 + [2] * 10))[1].is_worse
     comparison, findings = compared(old, stopped[10:])
     assert findings.pairs == 0

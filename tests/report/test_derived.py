@@ -40,7 +40,7 @@ def test_later_ones_may_use_earlier_ones() -> None:
     assert list(derive(wanted, totals, AROUND)) == []
     assert totals.derived == {"mean": 0.375, "twice": 0.75, "p": 0}
     (warning,) = derive(metrics(twice="mean * 2", mean="p"), column(p=1.0), AROUND)
-    assert warning == 'the derived metric "twice" is left out: there is no metric mean'
+    assert warning == 'the derived metric "twice" is left out: unknown metric mean'
 
 
 def test_one_that_fails_is_left_out_and_told() -> None:

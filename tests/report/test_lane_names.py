@@ -54,11 +54,11 @@ def test_a_lane_has_the_label_of_its_provider() -> None:
 
 def test_labels_of_lanes_are_those_of_the_suite() -> None:
     """Providers that share a lane are all named; a lane that the suite names itself keeps that name."""
-    own = {"id": "openai:chat:c", "label": "third", "lane": {"key": "own"}}
+    third = {"id": "openai:chat:c", "label": "third", "lane": {"key": "own"}}
     entries = [
         {"id": "openai:chat:a", "label": "first", "config": {"apiKey": "k"}},
         {"id": "openai:chat:a", "label": "second", "config": {"apiKey": "k"}},
-        {**own, "config": {"apiKey": "k"}},
+        {**third, "config": {"apiKey": "k"}},
     ]
     suite = {"providers": entries, "prompts": ["x"]}
     prepared = trioeval.prepare(trioeval.parse_suite(suite))

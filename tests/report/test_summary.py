@@ -14,14 +14,7 @@ from trioeval.report import Totals
 from trioeval.report.activity import WAIT_WORDS
 from trioeval.report.records import RowRecord
 from trioeval.report.statistics import Place
-from trioeval.report.summary import (
-    Took,
-    failures_view,
-    not_graded_line,
-    not_run_line,
-    took_lines,
-    unfinished_line,
-)
+from trioeval.report.summary import Took, failures_view, not_graded_line, not_run_line, took_lines
 from trioeval.report.tables import Failures, FirstRows, columns_table, rows_table
 from trioeval.report.totals import counts_text
 from trioeval.run import Status
@@ -292,9 +285,6 @@ def test_rows_that_were_not_run_are_no_failures() -> None:
     assert failures_view(headed(suite).columns, failures) is None
     totals = Totals.of(headed(suite).columns)
     totals.add(RowRecord.of(record))
-    assert unfinished_line([totals], 3) == "not finished: 4 of 4 rows not run"
-    assert unfinished_line([totals_of(suite, rows)]) is None
-    assert unfinished_line([]) is None
 
 
 def test_rates_and_waits_are_told() -> None:

@@ -27,7 +27,7 @@ from trioeval.kernel.events import Why
 from trioeval.report.activity import Activity
 from trioeval.report.trace import Trace, error_kind
 from trioeval.testing import run_scenario
-from trioeval.testing.scenario import Scenario
+from trioeval.testing.scenario import RunScenario
 from trioeval.testing.strategies import faulty_scenarios
 
 
@@ -42,7 +42,7 @@ def records_of(trace: Trace, *events: Event, **more: Any) -> list[dict[str, Any]
 
 @given(faulty_scenarios())
 @settings(max_examples=max(1, settings().max_examples // 4))
-def test_a_trace_has_the_sums_of_the_activity(scenario: Scenario) -> None:
+def test_a_trace_has_the_sums_of_the_activity(scenario: RunScenario) -> None:
     """Whatever happens in a run: calls, tokens, refusals, waits and limits are those that are kept."""
     events = run_scenario(scenario).events
     end = max((event.at for event in events), default=0.0)

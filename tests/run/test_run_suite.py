@@ -341,4 +341,7 @@ def test_a_javascript_file_computes_a_variable(tmp_path: Path) -> None:
     given, failed, raised = trio.run(trioeval.collect, suite)
     assert raised.error == "bad.js fails: Error: no"
     assert given.output == "Hi a,8,7"
-    assert failed.error == "variable a: the function of file://none.mjs says: no such thing"
+    assert (
+        failed.error
+        == "variable a: the function of file://none.mjs returned an error: no such thing"
+    )

@@ -15,7 +15,7 @@ import trio
 
 from trioeval.cli import run_command_line
 from trioeval.errors import StoreError
-from trioeval.store.cache.entry import Entry
+from trioeval.store.cache.entry import CacheEntry
 from trioeval.store.cache.file import CACHE, keep_entry
 from trioeval.store.database import open_database
 from trioeval.store.planner.planner import open_planner
@@ -40,7 +40,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     (folder / "s.json").write_text(json.dumps(suite))
     cache = open_database(folder / "cache.db", CACHE)
     for number in range(200):
-        entry = Entry(json.dumps({"output": "yes" * 100}), 5.0, 1_000_000_000.0 + number)
+        entry = CacheEntry(json.dumps({"output": "yes" * 100}), 5.0, 1_000_000_000.0 + number)
         keep_entry(cache, number.to_bytes(32, "big") + b"openai:m", entry)
     cache.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     cache.close()

@@ -18,7 +18,7 @@ from trioeval.providers import Reply
 from trioeval.providers.bounds import MOST_BYTES, excess
 from trioeval.run import Row, prepare, run_suite
 from trioeval.store.cache.cache import open_cache
-from trioeval.store.cache.entry import Entry
+from trioeval.store.cache.entry import CacheEntry
 
 pytestmark = pytest.mark.attack("results")
 
@@ -221,7 +221,7 @@ def test_a_reply_in_the_cache_has_the_bound_of_its_provider(text: str) -> None:
     """It is refused before anything of it is read."""
     most = BOUND if len(text) < 100_000 else BOUND * 10
     with pytest.raises(ProviderError, match=rf"maxResponseBytes: {most}") as caught:
-        Entry(text, 1.0, 0.0).paid(most)
+        CacheEntry(text, 1.0, 0.0).paid(most)
     assert "--refresh" in str(caught.value)
 
 
@@ -230,4 +230,4 @@ def test_what_was_a_reply_within_its_bound_is_one_in_the_cache(character: str) -
     """Whatever it is written with: it stands there twice, and in ASCII."""
     output = character * (BOUND // len(json.dumps(character, ensure_ascii=False)[1:-1].encode()))
     text = json.dumps({"output": output, "raw": {"choices": [output]}})
-    assert Entry(text, 1.0, 0.0).paid(BOUND).reply.output == output
+    assert CacheEntry(text, 1.0, 0.0).paid(BOUND).reply.output == output

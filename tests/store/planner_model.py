@@ -10,7 +10,7 @@ import attrs
 
 from trioeval.agent.planner import Entry, EntryState, Submission
 from trioeval.store.database import IN_MEMORY, open_database, open_memory
-from trioeval.store.planner.owners import PlannerSettings, enter
+from trioeval.store.planner.owners import PlannerSettings, join_planner
 from trioeval.store.planner.planner import AgentPlanner
 from trioeval.store.planner.queue import readable_text
 from trioeval.store.schema import RUNS
@@ -36,7 +36,9 @@ def bare_planner(path: Path | None, limit: int, settings: PlannerSettings = QUIE
     connection = open_memory(RUNS) if path is None else open_database(path, RUNS)
     connection.execute("PRAGMA synchronous = OFF")
     file = path or IN_MEMORY
-    return AgentPlanner(file, connection, enter(path), limit, settings, print, lambda: 1_000_000.0)
+    return AgentPlanner(
+        file, connection, join_planner(path), limit, settings, print, lambda: 1_000_000.0
+    )
 
 
 def owner_of(planner: AgentPlanner) -> str:

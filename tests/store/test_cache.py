@@ -18,10 +18,10 @@ from trioeval.errors import BudgetError, ProviderError, StoreError
 from trioeval.evaluation.journal import Paid
 from trioeval.kernel import Calls, Done, Job, Lanes, LaneSpec, Plan, collect
 from trioeval.providers import Guardrails, Reply, Usage
-from trioeval.store.cache.backends import FileShelf
+from trioeval.store.cache.backends import FileBackend
 from trioeval.store.cache.cache import Cache, open_cache
 from trioeval.store.cache.file import CACHE, Owners
-from trioeval.store.cache.writer import CacheWriter, Release
+from trioeval.store.cache.writer import CacheWriter, ReleaseLease
 from trioeval.store.database import open_database
 from trioeval.testing import run_virtual
 
@@ -325,7 +325,7 @@ def test_what_is_in_the_file_is_not_held_in_memory(tmp_path: Path) -> None:
     """However long a run is."""
 
     async def use(cache: Cache) -> None:
-        assert isinstance(cache._shelf, FileShelf)
+        assert isinstance(cache._shelf, FileBackend)
         await cache.reply(KEY, Fetcher(), nothing)
         while cache._shelf._pending:  # noqa: ASYNC110 - another thread writes
             await trio.sleep(0.001)
@@ -709,7 +709,7 @@ def test_a_lease_that_is_given_back_late_takes_no_later_one_along(
     write = CacheWriter._write
 
     def late(writer: CacheWriter, batch: list[Any]) -> None:
-        gives_back = any(isinstance(item, Release) and item.key == KEY for item in batch)
+        gives_back = any(isinstance(item, ReleaseLease) and item.key == KEY for item in batch)
         if gives_back:
             assert may_write.wait(20)
         write(writer, batch)

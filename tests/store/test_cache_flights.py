@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from trioeval.errors import BudgetError, CallError, Fault, ProviderError
-from trioeval.store.cache.single_flight import Flights, Landing, again
+from trioeval.store.cache.single_flight import SharedResult, SingleFlight, again
 from trioeval.testing import run_virtual
 
 Ending = Literal["value", "refused", "budget"]
@@ -39,7 +39,7 @@ class Trace:
     calls: list[tuple[bytes, int, float, float]] = attrs.field(factory=list)
     """Key, who, from when to when."""
     ends: dict[int, Any] = attrs.field(factory=dict)
-    """By who asked: a `Landing`, an error, or "cancelled"."""
+    """By who asked: a `SharedResult`, an error, or "cancelled"."""
     ended_at: dict[int, float] = attrs.field(factory=dict)
     waits: dict[int, tuple[float, float]] = attrs.field(factory=dict)
     left: int = 0
@@ -59,7 +59,7 @@ ASKERS = st.lists(
 
 
 async def play(askers: list[Asker]) -> Trace:
-    trace, flights = Trace(), Flights[str]()
+    trace, flights = Trace(), SingleFlight[str]()
 
     async def ask(who: int, asker: Asker) -> None:
         await trio.sleep(asker.at)
@@ -120,7 +120,7 @@ def test_one_call_at_a_time_and_everybody_hears_what_came_of_it(askers: list[Ask
     assert all(count == 1 for count in made.values()), "somebody called twice"
     for who, asker in enumerate(askers):
         match trace.ends[who]:
-            case Landing(value, is_own):
+            case SharedResult(value, is_own):
                 assert is_own == (who in made)
                 maker = int(value.removeprefix("of "))
                 assert askers[maker].key == asker.key
@@ -167,8 +167,8 @@ def test_a_leader_that_is_cancelled_hands_over_to_the_first_in_line() -> None:
     assert [(who, began) for _, who, began, _ in trace.calls] == [(0, 0), (1, 1)]
     assert [trace.ends[who] for who in range(5)] == [
         "cancelled",
-        Landing("of 1", is_own=True),
-        *3 * [Landing("of 1", is_own=False)],
+        SharedResult("of 1", is_own=True),
+        *3 * [SharedResult("of 1", is_own=False)],
     ]
 
 
@@ -180,7 +180,7 @@ def test_a_leader_that_is_woken_and_cancelled_at_once_hands_on() -> None:
         Asker(b"a", 0.6, 9, "value", None),
     ]
     trace = run_virtual(play, askers)
-    assert trace.ends[2] == Landing("of 2", is_own=True)
+    assert trace.ends[2] == SharedResult("of 2", is_own=True)
     assert trace.ended_at[2] == 11
 
 
@@ -217,7 +217,7 @@ def test_a_wait_that_fails_on_its_way_out_hands_on() -> None:
     """What watches the waiting may raise when it is over: whoever was to lead by then lets the next."""
 
     async def main() -> list[Any]:
-        flights, ends = Flights[str](), list[Any]()
+        flights, ends = SingleFlight[str](), list[Any]()
 
         @contextmanager
         def broken() -> Iterator[None]:

@@ -13,9 +13,9 @@ from stored_things import call_at, row_at, start_of
 
 from trioeval.errors import StoreError
 from trioeval.store import open_store, read_store
-from trioeval.store.records import Source, record_texts, stored_json
+from trioeval.store.records import RecordSource, record_texts, stored_json
 from trioeval.store.schema import INDEX_BITS
-from trioeval.store.writes import Place, RowWork
+from trioeval.store.writes import RowWrite, RunPlace
 
 pytestmark = pytest.mark.attack("damaged databases")
 
@@ -172,7 +172,7 @@ def test_large_rows_are_read_one_by_one(tmp_path: Path) -> None:
     )
     tracemalloc.start()
     try:
-        rows = sum(1 for _ in record_texts(connection, part, Source(path, None)))
+        rows = sum(1 for _ in record_texts(connection, part, RecordSource(path, None)))
         most = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -183,8 +183,8 @@ def test_large_rows_are_read_one_by_one(tmp_path: Path) -> None:
 
 def test_a_row_whose_text_could_not_be_made_is_not_among_those_that_are_left() -> None:
     """Nobody can read it."""
-    place = Place(eval_id="eval-1")
-    work = RowWork(place, None, 0, row_at(0))
+    place = RunPlace(eval_id="eval-1")
+    work = RowWrite(place, None, 0, row_at(0))
     work.lose()
     assert place.unsaved == {}
     work.make()

@@ -25,10 +25,10 @@ from trioeval.evaluation.reconcile import Retry
 from trioeval.store import open_store, read_store
 from trioeval.store.database import DatabaseKind, open_database
 from trioeval.store.dataset import StoredDataset
-from trioeval.store.dataset_writes import cell_work, drop_work
+from trioeval.store.dataset_writes import cell_write, drop_write
 from trioeval.store.runs import delete_run
 from trioeval.store.schema import MIGRATIONS, RUNS
-from trioeval.store.writes import Place, Work, lay
+from trioeval.store.writes import PendingWrite, RunPlace, write_batch
 from trioeval.testing.journals import MemoryDataset, MemoryJournal
 
 T = TypeVar("T")
@@ -586,17 +586,17 @@ def test_rows_that_are_gone_are_laid_with_few_statements(tmp_path: Path) -> None
     execute(path, put)
     connection = sqlite3.connect(path)
     statements: list[str] = []
-    place = Place(eval_id="eval-1", parts={TASK: 1})
-    works: list[Work] = []
+    place = RunPlace(eval_id="eval-1", parts={TASK: 1})
+    works: list[PendingWrite] = []
     for row in range(100):
         cell = MadeRecord(producer="a", unit=row, digest="d", values={row: {"a": row}})
-        works.append(cell_work(place, TASK, row, cell, print, is_group=False))
-        works.append(drop_work(place, TASK, attrs.evolve(DROPPED, row=row)))
+        works.append(cell_write(place, TASK, row, cell, print, is_group=False))
+        works.append(drop_write(place, TASK, attrs.evolve(DROPPED, row=row)))
     for work in works:
         work.make()
     connection.set_trace_callback(statements.append)
     with connection:
-        lay(connection, works)
+        write_batch(connection, works)
     inserted = [one for one in statements if one.startswith("INSERT")]
     assert len(inserted) < 20
     (rows,) = connection.execute("SELECT count(*) FROM dropped_row WHERE key >> 31 = 1").fetchone()

@@ -18,10 +18,10 @@ from trioeval.providers.programs.processes import make_mark
 from trioeval.report.stored import RunStart
 from trioeval.store.database import lock_run
 from trioeval.store.planner import planner as agent_planner
-from trioeval.store.planner.owners import Incarnation, PlannerSettings, enter
+from trioeval.store.planner.owners import PlannerClient, PlannerSettings, join_planner
 from trioeval.store.planner.planner import open_planner
 from trioeval.store.planner.queue import Recovery, read_queue
-from trioeval.store.runs import begin_run, finish_run, go_on
+from trioeval.store.runs import begin_run, finish_run, record_resumption
 from trioeval.store.schema import INDEX_BITS
 
 
@@ -101,7 +101,7 @@ async def test_agents_of_the_dead_are_ended_by_who_waits_for_their_places(
                 stack.callback(lock_run(path, "run").leave)
             if goes_on == "again":
                 with tables(path) as connection:
-                    go_on(connection, number, RunStart(id="run", utc_created="u"))
+                    record_resumption(connection, number, RunStart(id="run", utc_created="u"))
             await planner.submit(submission("b"))
             kill(dead)
             with trio.fail_after(60):
@@ -178,18 +178,18 @@ async def test_no_file_is_left_of_programs_that_never_stood_in_the_line(
     settings = PlannerSettings(patience=0.01)
     with tables(path) as other:
 
-        def enter_and_lock(database: Path) -> Incarnation:
+        def enter_and_lock(database: Path) -> PlannerClient:
             other.execute("BEGIN IMMEDIATE")
-            return enter(database)
+            return join_planner(database)
 
         with monkeypatch.context() as patch:
-            patch.setattr(agent_planner, "enter", enter_and_lock)
+            patch.setattr(agent_planner, "join_planner", enter_and_lock)
             with pytest.raises(StoreError, match="is locked by another program"):
                 async with open_planner(path, 1, settings=settings):
                     pass  # pragma: no cover
         other.execute("ROLLBACK")
     assert not list(path.parent.glob("*.lock"))
-    left = enter(path).lock
+    left = join_planner(path).lock
     assert left is not None
     left.leave()
     assert len(list(path.parent.glob("*.lock"))) == 1

@@ -69,7 +69,7 @@ async def test_a_database_that_stays_locked_is_an_error(path: Path) -> None:
         other.execute("ROLLBACK")
     assert len(list(path.parent.glob("*.lock"))) == 1
     assert all("is locked by another program" in one for one in warned)
-    assert "stands there until its run is resumed" in warned[-1]
+    assert "stay there until its run is resumed" in warned[-1]
     assert len(set(warned)) == 2
     async with open_planner(path, 1, settings=QUIET) as planner:
         assert told(await planner.snapshot()) == [("a", "queued", 1), ("c", "queued", 2)]

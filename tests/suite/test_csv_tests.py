@@ -1,4 +1,4 @@
-"""Tests from CSV files: what the columns mean, and what is said of mistakes, cell by cell."""
+"""Tests from CSV files: the meaning of columns, and mistakes, cell by cell."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +14,7 @@ from trioeval.suite.sources.csv_tests import cell_number, read_csv_tests
 
 
 def plain(data: Any) -> Test:
-    """A stand-in for the reader of suites: a test whose metadata is everything that was written."""
+    """Stand in for the reader of suites: return a test whose metadata is the written data."""
     for position, assertion in enumerate(data.get("assert", ())):
         if "value" not in assertion:
             raise MistakenError(Mistake("no value", at=("assert", position, "value")))
@@ -109,7 +109,7 @@ def test_metadata_has_keys_and_lists(tmp_path: Path) -> None:
 def test_the_threshold_of_an_assertion_belongs_to_the_column_with_its_number(
     tmp_path: Path,
 ) -> None:
-    """Also where cells before it are blank."""
+    """This also holds if earlier cells are blank."""
     header = "__expected1,__expected2,__config:__expected2:threshold"
     tests, _ = read(tmp_path, f"{header}\nsimilar: a,similar: b,0.3\n,similar: b,0.4\n,c,\n")
     assert [[part.get("threshold") for part in test["assert"]] for test in tests] == [
@@ -194,7 +194,7 @@ def test_all_mistakes_are_told_at_their_cells(tmp_path: Path) -> None:
     assert refused(tmp_path, text) == [
         "2:7 0.__expected: no value",
         "3:1 1: a row of 2 cells under a header of 3",
-        '5:6 2.__expected: the quotes in "\\"a" do not fit together',
+        '5:6 2.__expected: the quotes in "\\"a" do not match',
         "6:1 3: a row of 4 cells under a header of 3",
     ]
 

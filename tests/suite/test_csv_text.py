@@ -1,4 +1,4 @@
-"""The rows of CSV texts, by the rules of the parser that promptfoo reads them with."""
+"""The rows of CSV texts, by the rules of the parser of promptfoo."""
 
 import csv
 import io

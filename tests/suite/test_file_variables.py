@@ -1,4 +1,4 @@
-"""Variables from files: whole sets of them, patterns of files, and what a file is to a template."""
+"""Variables from files: whole sets, patterns of files, and the text of a file for a template."""
 
 import base64
 import sys
@@ -211,7 +211,7 @@ def test_pdf_needs_an_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def _pdf(*pages: str) -> bytes:
-    """A document of pages with one line of text each."""
+    """Return a document of pages with one line of text each."""
     import io
 
     from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject

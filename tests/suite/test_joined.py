@@ -14,7 +14,7 @@ PARTS = st.lists(
 
 @given(PARTS)
 def test_joined_tests_are_those_of_their_parts(parts: list[tuple[Test, ...]]) -> None:
-    """By index from either end, by slice, by iteration; joining once more changes nothing."""
+    """This holds by index from either end, by slice and by iteration; joining again changes nothing."""
     flat = [test for part in parts for test in part]
     joined = Joined.of(*parts)
     assert len(joined) == len(flat)

@@ -1,4 +1,4 @@
-"""Tests from JSONL: small files are checked at once, large ones are read as they are looked at."""
+"""Tests from JSONL: small files are checked at once, large ones are read on access."""
 
 import json
 import os
@@ -28,7 +28,7 @@ MANY = CHECKED_AT_ONCE + 1
 
 
 def plain(data: Any) -> Test:
-    """A stand-in for the reader of suites."""
+    """Stand in for the reader of suites."""
     if data.get("vars") == {"q": "bad"}:
         raise MistakenError(Mistake("a bad value", at=("vars", "q")))
     return Test(vars=data.get("vars", {}), description=data.get("description"))
@@ -47,7 +47,7 @@ def written(tmp_path: Path, *lines: Any) -> Path:
 
 @pytest.fixture
 def large(tmp_path: Path) -> Callable[..., JsonlTests]:
-    """Makes a file of many tests that ends in the given lines, and reads it."""
+    """Create a file of many tests that ends with the given lines, and read it."""
 
     def make(*last: Any) -> JsonlTests:
         regular = ({"vars": {"q": str(number)}} for number in range(MANY))
@@ -170,7 +170,7 @@ def test_irregular_lines_of_a_large_file_are_checked_at_once(
 def test_a_line_that_names_a_file_is_read_at_once_whatever_the_name(
     large: Callable[..., JsonlTests], tmp_path: Path, space: str
 ) -> None:
-    """It stands for whatever is in there."""
+    """Such a line makes as many rows as the file contains."""
     (tmp_path / "extra.yaml").write_text("vars: {q: [a, b]}")
     tests = large(f'{space}"extra.yaml"', {"vars": {"q": "c"}})
     assert list(tests.irregular) == [MANY]
@@ -190,7 +190,7 @@ def test_a_line_that_names_a_file_is_read_at_once_whatever_the_name(
 def test_lines_are_counted_and_told_apart_in_one_pass(
     tmp_path_factory: pytest.TempPathFactory, lines: list[str], end: str
 ) -> None:
-    """Whatever is blank, and whatever they begin with."""
+    """This holds for blank lines, and for lines with any beginning."""
     file = tmp_path_factory.getbasetemp() / "counted.jsonl"
     file.write_bytes(end.join(lines).encode())
     scanned = Lines(file)
@@ -202,7 +202,7 @@ def test_lines_are_counted_and_told_apart_in_one_pass(
 
 
 def test_a_file_that_is_wrong_everywhere_is_told_soon_and_shortly(tmp_path: Path) -> None:
-    """Fifty mistakes are enough; no line is looked for from the beginning of the file."""
+    """Fifty mistakes suffice; no line is searched from the beginning of the file."""
     count = CHECKED_AT_ONCE
     file = written(tmp_path, *(line for _ in range(count // 2) for line in ("", "7" + " " * 200)))
     begun = time.process_time()
@@ -311,7 +311,7 @@ def test_every_irregular_line_shows_it_in_its_bytes(
     letter: str,
     long: bool,
 ) -> None:
-    """However it is written: with any escapes and any space."""
+    """This holds for any escapes and any white space."""
     file = tmp_path_factory.mktemp("lines") / "t.jsonl"
     texts = [json.dumps(test, separators=separators, ensure_ascii=long) for test in tests]
     if letter == "/":

@@ -1,4 +1,4 @@
-"""Functions of the user's that run while a suite is loaded: generators, `transformVars`, filters."""
+"""Functions of the user that run while a suite is loaded: generators, `transformVars`, filters."""
 
 import os
 import signal
@@ -109,14 +109,14 @@ def told(around: Around, function: str, *arguments: Any, limit: float = 60.0) ->
 
 
 def test_a_function_is_called_and_what_it_prints_is_no_answer(around: Around) -> None:
-    """Async ones as well."""
+    """Async functions are supported."""
     assert call(around, "add", 1) == 2
     assert call(around, "add", "a", "b") == "ab"
     assert call(around, "later", None) == {"value": None}
 
 
 def test_methods_that_need_no_object_are_called_by_their_class(around: Around) -> None:
-    """Static ones, those of classes, and those of classes in classes."""
+    """Static methods, class methods, and those of nested classes are supported."""
     assert call(around, "Made.tests", 1) == [{"vars": {"q": "0"}}]
     assert call(around, "Made.late") == "Made"
     assert call(around, "Made.Inner.tests") == []
@@ -127,7 +127,7 @@ def test_methods_that_need_no_object_are_called_by_their_class(around: Around) -
 
 
 def test_tests_prompts_and_providers_are_made_by_methods(around: Around) -> None:
-    """Wherever a function may be named."""
+    """This holds wherever a function may be named."""
     folder = around.directory
     (folder / "p.py").write_text(
         "class P:\n"
@@ -155,13 +155,13 @@ def test_tests_prompts_and_providers_are_made_by_methods(around: Around) -> None
 
 
 def test_a_function_runs_in_the_folder_of_the_suite(around: Around) -> None:
-    """With the environment of the suite, and beside its own modules."""
+    """It has the environment of the suite, and can import modules next to it."""
     folder = str(around.directory)
     assert call(around, "where") == [folder, "yes", f"{folder}/mine.py", folder]
 
 
 def test_many_calls_take_one_process(around: Around) -> None:
-    """And the one that fails is told."""
+    """The call that fails is reported."""
     file = around.directory / "mine.py"
     assert call_for_each(file, "add", [[1], [2], [3, 4]], around) == [2, 3, 7]
     with pytest.raises(MistakenError) as caught:
@@ -185,14 +185,14 @@ def test_many_calls_take_one_process(around: Around) -> None:
 def test_a_function_that_gives_no_value_is_told(
     around: Around, function: str, message: str, hint: str | None
 ) -> None:
-    """With the line that raised, and what it printed last."""
+    """The message contains the line that raised, and the last printed line."""
     found, help_ = told(around, function)
     assert found.startswith(f'{function} of "mine.py" {message}')
     assert help_ == hint
 
 
 def test_a_file_that_cannot_be_loaded_is_told(around: Around) -> None:
-    """As an error of the file."""
+    """The error is that of the file."""
     (around.directory / "mine.py").write_text("\nimport no_such_module\n")
     assert told(around, "add", 1) == (
         "add of \"mine.py\" failed: ModuleNotFoundError: No module named 'no_such_module'",
@@ -201,7 +201,7 @@ def test_a_file_that_cannot_be_loaded_is_told(around: Around) -> None:
 
 
 def test_a_function_that_takes_too_long_is_ended_with_its_children(around: Around) -> None:
-    """Nothing of it is alive after the call."""
+    """None of its processes is alive after the call."""
     pids = around.directory / "pids"
     message, _ = told(around, "hang", str(pids), limit=8.0)
     assert message == 'hang of "mine.py" did not end within 8 seconds'
@@ -220,19 +220,19 @@ def _is_alive(pid: int) -> bool:
 
 
 def test_threads_of_a_function_do_not_hold_it_up(around: Around) -> None:
-    """The answer is the end."""
+    """The call ends with its result."""
     assert call(around, "linger", limit=30.0) == "done"
 
 
 def test_large_questions_and_answers_pass(around: Around) -> None:
-    """More than any pipe holds, in both directions and beside them."""
+    """They are larger than any pipe buffer, in both directions."""
     size = 3_000_000
     assert call(around, "large", size) == "y" * size
     assert call(around, "add", "z" * size, "") == "z" * size
 
 
 def test_the_interpreter_is_that_of_the_environment(around: Around) -> None:
-    """And one that is not there is told."""
+    """A missing one is reported."""
     elsewhere = Around(
         directory=around.directory, environ={**around.environ, "PROMPTFOO_PYTHON": "/no/python"}
     )
@@ -256,7 +256,7 @@ def test_the_interpreter_is_that_of_the_environment(around: Around) -> None:
     ],
 )
 def test_variables_are_added_by_code_of_every_form(around: Around, text: str) -> None:
-    """What it gives stands over what they were."""
+    """The result overrides the variables."""
     (around.directory / "t.js").write_text(
         "module.exports = (vars) => ({greeting: 'hi ' + vars.name});\n"
         "module.exports.other = module.exports;\n"
@@ -269,7 +269,7 @@ def test_variables_are_added_by_code_of_every_form(around: Around, text: str) ->
 
 
 def test_a_file_without_a_function_has_get_transform(around: Around) -> None:
-    """Called with the variables and a context that is new each time."""
+    """It is called with the variables and a context that is new each time."""
     one, other = transform_vars_of_each("file://mine.py", [{"name": "a"}, {"name": "b"}], around)
     assert (one["greeting"], other["greeting"]) == ("hi a", "hi b")
     assert one["prompt"] == {}
@@ -292,21 +292,21 @@ def test_a_file_without_a_function_has_get_transform(around: Around) -> None:
     ],
 )
 def test_code_that_gives_no_variables_is_told(around: Around, text: str, message: str) -> None:
-    """While the suite is loaded."""
+    """It is reported while the suite is loaded."""
     with pytest.raises(MistakenError) as caught:
         transform_vars(text, {"name": "a"}, around)
     assert [part.message.startswith(message) for part in caught.value.parts] == [True], caught.value
 
 
 def test_each_test_that_gives_none_is_told(around: Around) -> None:
-    """By its position."""
+    """The message contains its index."""
     with pytest.raises(MistakenError) as caught:
         transform_vars_of_each("vars.o", [{"o": 1}, {"o": {}}, {"o": None}], around)
     assert [part.at for part in caught.value.parts] == [(0,), (2,)]
 
 
 def test_filters_are_functions_of_python_files(around: Around) -> None:
-    """The one that is called like the filter, or the only one."""
+    """It is the one named like the filter, or the only one."""
     (around.directory / "one.py").write_text(
         "from textwrap import dedent\ndef anything(text):\n    return text + '!'\n"
     )
@@ -319,7 +319,7 @@ def test_filters_are_functions_of_python_files(around: Around) -> None:
 
 
 def test_everything_that_is_wrong_with_filters_is_told(around: Around) -> None:
-    """At once, by the name of the filter."""
+    """All mistakes are reported at once, by the name of the filter."""
     (around.directory / "two.py").write_text("def shout(t): ...\ndef whisper(t): ...\n")
     (around.directory / "bad.py").write_text("1/0\n")
     given = {"a": "f.js", "shuot": "two.py", "c": 3, "d": "no.py", "e": "bad.py"}
@@ -339,7 +339,7 @@ def test_everything_that_is_wrong_with_filters_is_told(around: Around) -> None:
 
 
 def test_an_interrupt_ends_the_function(around: Around) -> None:
-    """Whoever gives up loading leaves nothing behind."""
+    """Cancelled loading leaves no process behind."""
     pids = around.directory / "pids"
 
     def give_up(*_: object) -> None:
@@ -355,7 +355,7 @@ def test_an_interrupt_ends_the_function(around: Around) -> None:
 
 
 def test_nothing_is_started_any_more_when_loading_is_given_up(around: Around) -> None:
-    """And what runs in other threads ends at once; others are not concerned."""
+    """Processes of other threads of the same load end at once; those of other loads are not affected."""
     pids = around.directory / "pids"
     calls, found = Calls(), []
 

@@ -1,4 +1,4 @@
-"""Tests from files of every kind, and what is said of those that cannot be read."""
+"""Tests from files of every kind, and messages about those that cannot be read."""
 
 import json
 import sys
@@ -17,7 +17,7 @@ from trioeval.suite.sources.tests import read_tests
 
 
 def plain(data: Any) -> Test:
-    """A stand-in for the reader of suites: a test whose metadata is everything that was written."""
+    """Stand in for the reader of suites: return a test whose metadata is the written data."""
     if data.get("vars") == {"q": "elsewhere"}:
         raise MistakenError(
             Mistake("wrong elsewhere", at=("a",), file=Path("other.json"), place=(3, 4))
@@ -83,7 +83,7 @@ def test_files_are_read_by_their_suffix(
 
 
 def test_files_that_a_test_names_are_read(files: Path) -> None:
-    """With `file://` beside the suite; variables and other names beside the file."""
+    """Names with `file://` are relative to the suite; variables and other names to the file."""
     assert read(files, "sub/f.yaml") == [
         {"vars": {"q": "six"}, "metadata": {"k": "v"}},
         {"vars": {"q": "five"}},
@@ -314,7 +314,7 @@ def test_a_sheet_without_tests_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["many.csv", "many.json", "many.yaml", "many.py"])
 def test_of_many_mistakes_in_a_file_the_first_are_told(files: Path, name: str) -> None:
-    """And how many more there are, behind the others."""
+    """The number of the others follows."""
     many = [{"threshold": "bad"}] * 60
     texts = {
         ".csv": "q\n" + "too,many\n" * 60,

@@ -31,8 +31,8 @@ from trioeval.testing.conformance import (
     check_scheduler,
     outside_scenarios,
 )
-from trioeval.testing.foreign import Answer, Emit, ForeignJob, Scheduler, Send, call_of
-from trioeval.testing.scenario import Scenario
+from trioeval.testing.foreign import Emit, ForeignJob, ForeignReply, Scheduler, Send, call_of
+from trioeval.testing.scenario import RunScenario
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]  # hundreds of runs a test
 
@@ -51,10 +51,10 @@ async def kernel(
 ) -> None:
     """Our own kernel, as a scheduler like any other."""
 
-    async def perform(job: Job[ForeignJob], calls: Calls[ForeignJob]) -> Answer:
+    async def perform(job: Job[ForeignJob], calls: Calls[ForeignJob]) -> ForeignReply:
         return await calls(job.lane, send, job.payload)
 
-    async def hand_on(outcome: Outcome[Answer]) -> None:
+    async def hand_on(outcome: Outcome[ForeignReply]) -> None:
         await emit(outcome.index, outcome.value if isinstance(outcome, Done) else outcome)
 
     plan = Plan.of([Job(job.index, job.lane, job, job.timeout) for job in jobs])
@@ -66,7 +66,7 @@ async def ends_at_once(
 ) -> None:
     """Invents results."""
     for job in jobs:
-        await emit(job.index, Answer(job.index))
+        await emit(job.index, ForeignReply(job.index))
 
 
 @pytest.mark.parametrize("seed", [0, 3])
@@ -209,7 +209,7 @@ def test_what_is_not_supported_is_not_drawn() -> None:
 
     @given(outside_scenarios(unsupported=CAPABILITIES))
     @settings(max_examples=100, database=None)
-    def is_plain(scenario: Scenario) -> None:
+    def is_plain(scenario: RunScenario) -> None:
         assert min(scenario.deadline, scenario.stop_at, scenario.cancel_at) == math.inf
         for lane in scenario.lanes:
             assert (lane.rpm, lane.burst, lane.min_gap) == (None, 1, 0.0)

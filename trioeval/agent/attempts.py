@@ -106,7 +106,7 @@ class AttemptLog:
                         await self._take_all()
                     finally:
                         self._at_end = True
-                        self._tell()
+                        self._signal()
         finally:
             self.close()
             self._over.set()
@@ -115,7 +115,7 @@ class AttemptLog:
         async for part in self.pipe:
             self.feed(bytes(part))
             self._taken += len(part)
-            self._tell()
+            self._signal()
 
     async def catch_up(self) -> None:
         """Wait until everything that was written before this call is read. A checkpoint."""
@@ -135,7 +135,7 @@ class AttemptLog:
         self.bound()
         await self._over.wait()
 
-    def _tell(self) -> None:
+    def _signal(self) -> None:
         self._more.set()
         self._more = trio.Event()
 
@@ -295,7 +295,7 @@ class RecordedAttempts(Attempts):
     asker: Asker
     step: Step
     asked: Asked
-    told: OnProgress
+    on_progress: OnProgress
     is_model: bool
     """True if its usage is recorded with its single calls."""
     post: CasePoster
@@ -344,9 +344,9 @@ class RecordedAttempts(Attempts):
         super().ended(attempt, end)
         inquiry = self._inquiry(attempt.number)
         self.asker.note(inquiry, reply_of(end, spent=not self.is_model), end.duration_s * 1000)
-        self.tell()
+        self.report_progress()
 
-    async def tell_lost_end(self, bus: Path) -> None:
+    async def post_missing_end(self, bus: Path) -> None:
         """Post the end of the last started attempt on a bus if it is missing there after a kill."""
         try:
             run = await trio.to_thread.run_sync(_unended, bus)
@@ -363,12 +363,12 @@ class RecordedAttempts(Attempts):
         else:
             await self.post(*end_message(number, run, self.ends[number].failure))
 
-    def tell(self) -> None:
+    def report_progress(self) -> None:
         """Report the intermediate reply of the case."""
         message = f"interrupted after {attempts_text(len(self.ends))}"
         so_far = LoopEnd(ending="interrupted", message=message, attempts=tuple(self.ends))
         latency_ms = sum(end.duration_s for end in self.ends) * 1000
-        self.told(answer_of(so_far, {}), latency_ms, self.recalled)
+        self.on_progress(answer_of(so_far, {}), latency_ms, self.recalled)
 
     @property
     def recalled(self) -> int:

@@ -43,7 +43,7 @@ class StartPosition:
     """Positions that are not released yet, in the order of arrival."""
     _left: trio.Event = attrs.field(init=False, factory=trio.Event)
 
-    async def come_first(self) -> None:
+    async def wait_for_turn(self) -> None:
         """Wait until all earlier positions are released. A checkpoint."""
         await trio.lowlevel.checkpoint()
         while (first := next(iter(self._line))) is not self:
@@ -85,7 +85,7 @@ class OrderedSlots:
         return await self.slots(run)
 
 
-_TOLD = 5  # case names in a message
+_SHOWN_CASES = 5  # case names in a message
 
 
 @attrs.define(eq=False)
@@ -150,7 +150,7 @@ class DependencyGate:
         begins, cut = False, None
         try:
             await trio.lowlevel.checkpoint()
-            await _pass(_DependencyWait(name, self, done, post, waiting), timeout)
+            await _wait_and_check(_DependencyWait(name, self, done, post, waiting), timeout)
             begins = True
         except StoppedError as error:
             cut = error.cut
@@ -191,11 +191,11 @@ class DependencyGate:
         resting = [one.name for one in self.cases if one.name in found & self.kept]
         self.kept.difference_update(resting)
         if resting:
-            rest = len(resting) - _TOLD
+            rest = len(resting) - _SHOWN_CASES
             more = f" and {rest} more" if rest > 0 else ""
             self.warn(
                 f"case {name} is no longer done; these cases, which depend on it, keep their results: "
-                f"{', '.join(resting[:_TOLD])}{more}; run them again with --retry and their indices"
+                f"{', '.join(resting[:_SHOWN_CASES])}{more}; run them again with --retry and their indices"
             )
 
     def cut_of(self, name: str) -> Cut | None:
@@ -315,7 +315,7 @@ def dependency_gates(
     }
 
 
-async def _pass(wait: _DependencyWait, limit: float | None) -> None:
+async def _wait_and_check(wait: _DependencyWait, limit: float | None) -> None:
     """Wait as long as necessary, and check the result."""
     tracker = wait.gate.tracker
     state = tracker.state(wait.name)

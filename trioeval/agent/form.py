@@ -35,7 +35,7 @@ from trioeval.templates import Templates, is_template
 # The effect of filters on a task of type `agent`: the dependencies of a selected case are run as well.
 
 
-_TOLD = 5  # case names in a message
+_SHOWN_CASES = 5  # case names in a message
 
 
 @attrs.frozen
@@ -81,15 +81,17 @@ def with_dependencies(suite: Suite, places: Container[int] | None) -> SelectedTe
         for place, case in enumerate(cases)
         if case is not None and place in found and place not in places
     ]
-    return SelectedTests(frozenset(found), [Problem("$.tests", _told(names))] if names else ())
+    return SelectedTests(
+        frozenset(found), [Problem("$.tests", _inclusion_warning(names))] if names else ()
+    )
 
 
-def _told(names: Sequence[str]) -> str:
+def _inclusion_warning(names: Sequence[str]) -> str:
     if len(names) == 1:
         return f"case {names[0]} is run although the filters exclude it: others depend on it"
-    rest = len(names) - _TOLD
+    rest = len(names) - _SHOWN_CASES
     more = f" and {rest} more" if rest > 0 else ""
-    listed = ", ".join(names[:_TOLD])
+    listed = ", ".join(names[:_SHOWN_CASES])
     return f"cases {listed}{more} are run although the filters exclude them: others depend on them"
 
 

@@ -171,7 +171,7 @@ class ModelAgent:
         log_file = files.logs / f"attempt-{attempt.number:03d}.tools.jsonl"
 
         def prepare() -> ToolLog:
-            told = files.told(attempt.number)
+            told = files.attempt_prompt(attempt.number)
             told.parent.mkdir(parents=True, exist_ok=True)
             write_plain(told, attempt.prompt.encode("utf-8", "replace"))
             return ToolLog(log_file)
@@ -179,7 +179,7 @@ class ModelAgent:
         try:
             log = await trio.to_thread.run_sync(prepare)
         except OSError as error:
-            return AttemptEnd(failure=_no_files(error))
+            return AttemptEnd(failure=_file_failure(error))
         work = _ModelAttempt(self, attempt, log)
         failure = await work.run()
         chain, used = work.chain, work.chain.used
@@ -212,7 +212,7 @@ class _ModelAttempt:
     """True if the last reply is from an earlier execution of the run."""
     _waited: float = attrs.field(init=False, default=0.0)
     """Seconds that completed calls have waited."""
-    _asking: float | None = attrs.field(init=False, default=None)
+    _waited_before_call: float | None = attrs.field(init=False, default=None)
     """The job's waiting time at the start of the pending call."""
 
     @chain.default
@@ -232,9 +232,9 @@ class _ModelAttempt:
 
     def _waits(self, now: float) -> float:
         """Return the seconds of waiting for lanes and limits: only a pending call waits."""
-        if self._asking is None:
+        if self._waited_before_call is None:
             return self._waited
-        return self._waited + self.agent.calls.waited(now) - self._asking
+        return self._waited + self.agent.calls.waited(now) - self._waited_before_call
 
     async def run(self) -> AttemptFailure | None:
         """Work until the model makes no more tool calls, or reaches a limit."""
@@ -284,7 +284,7 @@ class _ModelAttempt:
                     try:
                         await self.log.add(step, call, result)
                     except OSError as error:
-                        return _no_files(error)
+                        return _file_failure(error)
                 if call.name == DONE and not result.failed:
                     self.output = result.value or turn.text
                     return None  # the model has marked its task as done
@@ -297,12 +297,12 @@ class _ModelAttempt:
     async def _step(self) -> Turn:
         """Return the next output of the model."""
         agent, inquiry = self.agent, self._inquiry(self.chain)
-        self._asking = agent.calls.waited(trio.current_time())
+        self._waited_before_call = agent.calls.waited(trio.current_time())
         recalled = self.chain.recalled
         try:
             paid = await agent.asker.ask(inquiry, agent.calls, self.chain)
         finally:
-            self._waited, self._asking = self._waits(trio.current_time()), None
+            self._waited, self._waited_before_call = self._waits(trio.current_time()), None
         self._is_recalled = self.chain.recalled > recalled
         if not self._is_recalled:
             self.log.forget()
@@ -324,7 +324,7 @@ class _ModelAttempt:
         agent, files = self.agent, self.agent.tools.files
         places = {
             "workspace": str(files.workspace),
-            "promptFile": str(files.told(self.attempt.number)),
+            "promptFile": str(files.attempt_prompt(self.attempt.number)),
             "attempt": self.attempt.number,
             "done": str(files.done),
         }
@@ -339,7 +339,7 @@ class _ModelAttempt:
         )
 
 
-def _no_files(error: OSError) -> AttemptFailure:
+def _file_failure(error: OSError) -> AttemptFailure:
     message = f"the files of the attempt cannot be written: {error.filename}: {error.strerror}"
     return AttemptFailure("unexpected", message)
 

@@ -446,5 +446,5 @@ class LoopConfig:
     """Set when no further attempt may start; a running one continues to its end."""
     idle: Callable[[], AbstractContextManager[object]] = nullcontext
     """Returns a context manager for waits other than for slots, which are not working time."""
-    tell: CaseNotifier
+    notify: CaseNotifier
     """Notified of its attempts, and its end."""

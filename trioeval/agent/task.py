@@ -105,8 +105,8 @@ class AgentWork:
     """The shared state of all agent tasks."""
     names: CaseNames = attrs.field(init=False)
     gates: Mapping[str, DependencyGate] = attrs.field(init=False)
-    procession: StartOrder = attrs.field(init=False, factory=StartOrder)
-    moving: Lock = attrs.field(init=False, factory=Lock)
+    start_order: StartOrder = attrs.field(init=False, factory=StartOrder)
+    folder_lock: Lock = attrs.field(init=False, factory=Lock)
     """Held while folders of cases move."""
     observe: AgentObserver | None = attrs.field(init=False)
     workspaces: WorkspaceTemplates = attrs.field(init=False)
@@ -139,7 +139,7 @@ class AgentWork:
         is_done = isinstance(agent, Mapping) and agent.get("outcome") == "done"
         if is_done and (gate := self.gate_of(index)) is not None:
             gate.kept.add(self.names.names[index])
-        self._tell_over(index, done=is_done, begun=False)
+        self._report_end(index, done=is_done, begun=False)
 
     @property
     def follows_all(self) -> bool:
@@ -178,7 +178,7 @@ class AgentWork:
 
     def over(self, step: Step, cut: Cut | None, /) -> None:
         """Handle the end of a row; a case that is not known to be done is not, unless it was interrupted."""
-        self._tell_over(step.index, done=False, cut=cut)
+        self._report_end(step.index, done=False, cut=cut)
 
     async def answer(
         self, step: Step, asked: Asked, calls: Calls[Any], listener: AnswerObserver, /
@@ -190,7 +190,9 @@ class AgentWork:
             BlockedError: A dependency is not done.
             StoppedError: The run is stopped.
         """
-        case = _TaskCase(work=self, step=step, asked=asked, calls=calls, told=listener.on_progress)
+        case = _TaskCase(
+            work=self, step=step, asked=asked, calls=calls, on_progress=listener.on_progress
+        )
         ending: CaseEnding = "failed"
         cut: Cut | None = None
         try:
@@ -204,8 +206,8 @@ class AgentWork:
             ending, cut = "interrupted", cut_by(error)
             raise
         finally:
-            self._tell_over(step.index, done=ending == "done", cut=cut)
-            case.tell(CaseEnded, ending=ending)
+            self._report_end(step.index, done=ending == "done", cut=cut)
+            case.notify(CaseEnded, ending=ending)
         if ending == "interrupted":
             raise StoppedError
         return answer_of(ended, case.about)
@@ -216,10 +218,10 @@ class AgentWork:
 
     def files_of(self, index: int) -> CaseFiles:
         """Return the folder of a case."""
-        folder = self.run.folder / task_folder(self.task) / self.names.rooms[index]
+        folder = self.run.folder / task_folder(self.task) / self.names.folder_names[index]
         return CaseFiles(folder, self.settings.done_file)
 
-    def _tell_over(
+    def _report_end(
         self, index: int, *, done: bool, cut: Cut | None = None, begun: bool = True
     ) -> None:
         """Report the end of a case to the cases that wait for it, once."""
@@ -240,16 +242,16 @@ class _TaskCase:
     step: Step
     asked: Asked
     calls: Calls[Any]
-    told: OnProgress
+    on_progress: OnProgress
     room: CaseContext = attrs.field(init=False)
-    tell: CaseNotifier = attrs.field(init=False)
+    notify: CaseNotifier = attrs.field(init=False)
     post: CasePoster = attrs.field(init=False)
     attempts: RecordedAttempts = attrs.field(init=False)
     wanted: FolderRequest = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         work, index = self.work, self.step.index
-        name, agent = work.names.rooms[index], work.asker.names[self.step.provider_index]
+        name, agent = work.names.folder_names[index], work.asker.names[self.step.provider_index]
         if not self.asked.prompt.strip():
             msg = f"the prompt of case {work.names.names[index]} is empty"
             raise AgentError(msg)
@@ -264,13 +266,13 @@ class _TaskCase:
             row=work.asker.row_ids(index),
             agent=agent,
         )
-        self.tell = CaseNotifier(observe=work.observe, task=work.task, case=name, agent=agent)
+        self.notify = CaseNotifier(observe=work.observe, task=work.task, case=name, agent=agent)
         self.post = CasePoster(self.room.files.bus, work.run.buses, case=name)
         self.attempts = RecordedAttempts(
             asker=work.asker,
             step=self.step,
             asked=self.asked,
-            told=self.told,
+            on_progress=self.on_progress,
             is_model=not isinstance(self._program, CommandAgentSettings),
             ids=work.run.ids,
             post=self.post,
@@ -279,8 +281,8 @@ class _TaskCase:
             digest=self.attempts.digest,
             about=name,
             template=self._template,
-            goes_on=bool(self.attempts.earlier),
-            anew=work.asker.asks_anew(index),
+            is_continued=bool(self.attempts.earlier),
+            starts_over=work.asker.asks_anew(index),
         )
 
     async def run(self) -> LoopEnd:
@@ -288,17 +290,19 @@ class _TaskCase:
         # It is submitted to the planner when it starts, in this order.
         async with self._turn() as turn:
             with self.calls.waiting():
-                await self._in_thread(claim_folder, self.room.files, self.wanted, self.work.moving)
+                await self._in_thread(
+                    claim_folder, self.room.files, self.wanted, self.work.folder_lock
+                )
                 with suppress(
                     MarkerError
                 ):  # the loop checks the marker first, and gives the case up
                     await self._wait(turn)
-            with self.work.procession.join() as place:
+            with self.work.start_order.join() as place:
                 ended = await self._work(place)
             if turn is not None and ended.ending != "interrupted":
                 turn.done = ended.ending == "done"
             if ended.ending == "done" and self.work.run.facts is not None:
-                await self.work.run.facts.pass_on(self.room.files.bus)
+                await self.work.run.facts.forward(self.room.files.bus)
         return ended
 
     @property
@@ -331,7 +335,7 @@ class _TaskCase:
         try:
             async with planner_turn(run.terms.planner, self._submission()) as turn:
                 if turn.entry.position:
-                    self.tell(CaseQueued, position=turn.entry.position)
+                    self.notify(CaseQueued, position=turn.entry.position)
                 yield turn
         except StoreError as error:
             # The case itself is fine: it can be submitted again when the database can be used.
@@ -341,15 +345,15 @@ class _TaskCase:
 
     def _submission(self) -> Submission:
         names, index, gate = self.work.names, self.step.index, self.work.gate_of(self.step.index)
-        column, rooms = names.columns[index], names.rooms
+        column, folder_names = names.columns[index], names.folder_names
         needs = () if gate is None else gate.needs[names.names[index]]
         task = "" if self.work.task is None else f"{self.work.task}/"
         in_line = f"{self.work.run.project}/{task}"
         return Submission(
-            id=f"{in_line}{rooms[index]}",
+            id=f"{in_line}{folder_names[index]}",
             run=self.work.run.project,
-            task=f"{task}{rooms[index]}",
-            depends_on=tuple(f"{in_line}{names.room_of(column, name)}" for name in needs),
+            task=f"{task}{folder_names[index]}",
+            depends_on=tuple(f"{in_line}{names.folder_name_of(column, name)}" for name in needs),
         )
 
     async def _wait(self, turn: PlannerTurn | None) -> None:
@@ -378,19 +382,19 @@ class _TaskCase:
             done=self._done_early,
             post=self.post,
             timeout=case.dependency_timeout,
-            waiting=lambda by: self.tell(CaseBlocked, by=by),
+            waiting=lambda by: self.notify(CaseBlocked, by=by),
         )
 
     async def _take_turn(self, turn: PlannerTurn) -> None:
         stop = self.work.run.stop
         await turn.set_free()
         if turn.entry.position:
-            self.tell(CaseQueued, position=turn.entry.position)
+            self.notify(CaseQueued, position=turn.entry.position)
         # Other programs may hold their slots for hours after this one is to stop, or the case is done.
         await wait_for_first(turn.wait_started, stop.wait, self._done_early.wait)
         if stop.is_set():
             raise StoppedError
-        self.tell(CaseQueued, position=0)
+        self.notify(CaseQueued, position=0)
 
     @property
     def _done_early(self) -> FileMarker:
@@ -402,10 +406,10 @@ class _TaskCase:
         made.is_resumed = await self._in_thread(open_workspace, files, self.wanted)
         made.prompt = await trio.to_thread.run_sync(ensure_prompt, files.prompt, self.asked.prompt)
         if made.is_resumed:
-            await made.tell_lost_end(files.bus)
+            await made.post_missing_end(files.bus)
         if made.earlier:
-            made.tell()
-        await place.come_first()
+            made.report_progress()
+        await place.wait_for_turn()
         settings = self.work.settings
         async with self._worker() as (agent, slots, family):
             terms = LoopConfig(
@@ -418,7 +422,7 @@ class _TaskCase:
                 attempts=made,
                 stop=self.work.run.stop,
                 idle=self.calls.waiting,
-                tell=attrs.evolve(self.tell, observe=self._pass_on),
+                notify=attrs.evolve(self.notify, observe=self._pass_on),
             )
             return await run_until_done(agent, terms)
 
@@ -436,13 +440,13 @@ class _TaskCase:
                 yield self._model(), without_slot, family
             return
 
-        def tell(event: type[AgentEvent]) -> None:
-            self.tell(event, number=len(self.attempts.ends))
+        def notify(event: type[AgentEvent]) -> None:
+            self.notify(event, number=len(self.attempts.ends))
 
         # Earlier cases of the suite have priority.
-        slots = LaneSlots(self.calls, AGENT_RUNS, ahead=True, counts_use=True)
+        slots = LaneSlots(self.calls, AGENT_RUNS, ahead=True, counts_usage=True)
         async with (
-            open_child_runs(slots, tell) as child_runs,
+            open_child_runs(slots, notify) as child_runs,
             open_family(settings.grace) as family,
         ):
             agent = CommandAgent(

@@ -300,12 +300,12 @@ class WorkspaceTools:
         try:
             told = await self._run(call.name, arguments)
         except (ActionError, NoFileError, GradingError) as error:
-            return ToolResult(_sendable(str(error)), failed=True)
-        return ToolResult(_sendable(told))
+            return ToolResult(_encodable(str(error)), failed=True)
+        return ToolResult(_encodable(told))
 
     async def _run(self, name: str, given: Mapping[str, Any]) -> str:
         if act := _FILE_ACTIONS.get(name):
-            return await _aside(partial(act, self.files.workspace, **given))
+            return await _in_thread(partial(act, self.files.workspace, **given))
         match name:
             case "run_command":
                 return await self._command(given["command"], given.get("timeout", COMMAND_LIMIT))
@@ -315,7 +315,7 @@ class WorkspaceTools:
             case _:
                 said: str = given.get("summary", "")
                 workspace, place = self.files.workspace, self.files.done_file
-                await _aside(partial(write_text, workspace, place, f"{said}\n"))
+                await _in_thread(partial(write_text, workspace, place, f"{said}\n"))
                 return said
 
     async def _command(self, command: str, seconds: float) -> str:
@@ -343,11 +343,11 @@ class WorkspaceTools:
         return f"the command {how}\n{cut}{written.text or ''}".rstrip()
 
 
-async def _aside(act: Callable[[], str]) -> str:
+async def _in_thread(act: Callable[[], str]) -> str:
     """Run an action on files in a thread. Not abandoned when cancelled: it ends by itself."""
     return await trio.to_thread.run_sync(act)
 
 
-def _sendable(text: str) -> str:
+def _encodable(text: str) -> str:
     """Return a text without lone surrogates, which names of files may contain."""
     return text.encode("utf-8", "replace").decode()

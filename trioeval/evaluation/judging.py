@@ -220,13 +220,13 @@ class Judging:
             if place not in self._consulted:  # in order, independent of the order of judging
                 self._consulted[place] = self.bench.consult(assertion)
         if len(waiting) == 1:  # a separate task would cost as much as a quick script
-            await self._judge_aside(*waiting[0])
+            await self._judge_as_task(*waiting[0])
             return
         free = trio.Semaphore(self.bench.width)
 
         async def judge(place: Place, assertion: Assertion) -> None:
             try:
-                await self._judge_aside(place, assertion)
+                await self._judge_as_task(place, assertion)
             finally:
                 if self._decided:  # before the next one can start
                     nursery.cancel_scope.cancel("a failed assertion decides")
@@ -237,7 +237,7 @@ class Judging:
                 await free.acquire()  # here, because Trio starts tasks in any order
                 nursery.start_soon(judge, place, assertion)
 
-    async def _judge_aside(self, place: Place, assertion: Assertion) -> None:
+    async def _judge_as_task(self, place: Place, assertion: Assertion) -> None:
         consulted = self._consulted[place]
         try:
             verdict = await self._verdict(assertion, consulted)
@@ -266,7 +266,7 @@ class Judging:
         if assertion.context_transform is not None and bench.context is not None:
             context = await bench.context(assertion.context_transform)
             outside = attrs.evolve(outside, context=context)
-        return verdict_of(ready, await _found(ready, subject, outside), consulted.spent())
+        return verdict_of(ready, await _finding(ready, subject, outside), consulted.spent())
 
     def _take(self, place: Place, assertion: Assertion, verdict: Verdict) -> None:
         self.verdicts[place] = verdict
@@ -345,7 +345,7 @@ async def computed_value(program: Computed, subject: Subject, outside: Outside) 
     return value
 
 
-async def _found(ready: Ready, subject: Subject, outside: Outside) -> Finding:
+async def _finding(ready: Ready, subject: Subject, outside: Outside) -> Finding:
     match ready.kind.judge:
         case Asking(judge=judge):
             found = await judge(subject, ready.value, ready.assertion, outside)

@@ -298,7 +298,7 @@ class CellReadiness(Readiness):
 
     def begin(self) -> Sequence[int]:
         """Return the first steps that wait for no other step."""
-        return self._look_on()
+        return self._read_further()
 
     def over(self, index: int, *, done: bool) -> Freed:  # noqa: ARG002 - after a failed writer the old value counts
         """Return the readers whose last awaited step has ended, and further steps that are read instead."""
@@ -317,9 +317,9 @@ class CellReadiness(Readiness):
         # Serial steps have written before any other step starts, so no step waits for them.
         if index not in self._serial:
             self._live -= 1
-        return Freed(sorted(ready) + self._look_on())
+        return Freed(sorted(ready) + self._read_further())
 
-    def _look_on(self) -> list[int]:
+    def _read_further(self) -> list[int]:
         """Read further steps; return those that may start at once."""
         ready = []
         while self._live < self._ahead and self._cursor < self._size:
@@ -328,11 +328,11 @@ class CellReadiness(Readiness):
             if index in self._serial:
                 continue
             self._live += 1
-            if self._enter(index):
+            if self._register(index):
                 ready.append(index)
         return ready
 
-    def _enter(self, index: int) -> bool:
+    def _register(self, index: int) -> bool:
         """Register a step; return whether it may start at once."""
         access = self._access(index)
         waits = 0
@@ -392,7 +392,7 @@ class Sharing:
         speaking = frozenset(
             column.prompt_idx
             for column in steps.columns
-            if conversation and _speaks(column.prompt.raw, templates)
+            if conversation and _uses_conversation(column.prompt.raw, templates)
         )
         return cls(speaking, frozenset(name for name in named if name))
 
@@ -402,7 +402,7 @@ class Sharing:
         return bool(self.conversations or self.registers)
 
 
-def _speaks(prompt: str, templates: Templates) -> bool:
+def _uses_conversation(prompt: str, templates: Templates) -> bool:
     """Return whether a prompt uses `_conversation`; an invalid template counts if it contains the word."""
     if CONVERSATION_VARIABLE not in prompt:
         return False

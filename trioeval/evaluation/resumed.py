@@ -258,11 +258,11 @@ class _ResumedReadiness(Readiness):
             if self._resumed.place(job) is None
         ]
         # Successful jobs block no other.
-        return self._pass_on(found).ready
+        return self._release(found).ready
 
     def over(self, index: int, *, done: bool) -> Freed:
         """Return the jobs that an outcome releases, directly or through kept jobs."""
-        return self._pass_on([self._whole.over(self._resumed.job(index), done=done)])
+        return self._release([self._whole.over(self._resumed.job(index), done=done)])
 
     def rank(self, index: int) -> Rank:
         """Return the rank in the whole plan."""
@@ -271,9 +271,9 @@ class _ResumedReadiness(Readiness):
     def aside(self, index: int) -> Freed | None:
         """Return the decision of the whole plan."""
         freed = self._whole.aside(self._resumed.job(index))
-        return None if freed is None else self._pass_on([freed])
+        return None if freed is None else self._release([freed])
 
-    def _pass_on(self, freed: Iterable[Freed]) -> Freed:
+    def _release(self, freed: Iterable[Freed]) -> Freed:
         """Return the released jobs that remain, ending each kept one that is released at once."""
         place = self._resumed.place
         ready: list[int] = []

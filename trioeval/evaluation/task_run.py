@@ -87,37 +87,37 @@ class DurableRowReports:
 
     _watch: TaskObserver
     _journal: Journal | None
-    _untold: dict[int, Row] = attrs.field(init=False, factory=dict)
+    _unreported: dict[int, Row] = attrs.field(init=False, factory=dict)
     """By index, in the order in which they were recorded."""
-    _news: trio.Event = attrs.field(init=False, factory=trio.Event)
+    _added: trio.Event = attrs.field(init=False, factory=trio.Event)
 
     def add(self, row: Row) -> None:
         """Add a recorded row; without a journal, report it."""
         if self._journal is None:
             self._watch.written(row)
         else:
-            self._untold[row.index] = row
-            self._news.set()
+            self._unreported[row.index] = row
+            self._added.set()
 
-    def tell(self, row: Row) -> None:
+    def report_durable(self, row: Row) -> None:
         """Report a durable row, and all rows that were recorded before it."""
-        while row.index in self._untold:
-            self._watch.written(self._untold.pop(next(iter(self._untold))))
+        while row.index in self._unreported:
+            self._watch.written(self._unreported.pop(next(iter(self._unreported))))
 
-    async def keep_on(self) -> Never:
+    async def report_continuously(self) -> Never:
         """Report each row as soon as it is durable, until cancelled. Runs concurrently with the emission."""
         while True:
-            self._news = trio.Event()
-            while self._journal is not None and self._untold:
-                row = next(iter(self._untold.values()))
+            self._added = trio.Event()
+            while self._journal is not None and self._unreported:
+                row = next(iter(self._unreported.values()))
                 await self._journal.durable(row)
-                self.tell(row)
-            await self._news.wait()
+                self.report_durable(row)
+            await self._added.wait()
 
 
 _AFTER_ALL = 5.0  # seconds for `afterAll` after the deadline of a run
 _NOT_RUN_AT_ONCE = 500  # rows that never started, between two waits for the disk
-_TOLD_ALONE = 100  # rows that never started and are emitted singly; later ones in ranges
+_EMITTED_SINGLY = 100  # rows that never started and are emitted singly; later ones in ranges
 _STRIDE = 100  # kept rows that are read between two checkpoints
 _STATUSES = (Status.PASS, Status.FAIL, Status.ERROR)
 """By the `failureReason` of a record."""
@@ -136,7 +136,7 @@ Observers: TypeAlias = Callable[[str | None, RowOf], Observer]
 """Returns the observer for the jobs of one task, by the id of the task."""
 
 
-def _itself(job: int) -> int:
+def _same_index(job: int) -> int:
     return job
 
 
@@ -223,7 +223,7 @@ class OpenTask:
     """True if rows are always created as soon as their jobs end, because other jobs wait for that."""
     id: str | None = None
     """The task id; None if the suite is a single task."""
-    row_of: RowOf = _itself
+    row_of: RowOf = _same_index
     """Returns the row of each of its jobs."""
 
 
@@ -256,11 +256,11 @@ class TaskRun:
         if own is None or every is None:
             return own or every
 
-        def tell(event: Event) -> None:
+        def observe(event: Event) -> None:
             every(event)
             own(event)
 
-        return tell
+        return observe
 
     async def perform(self, task: OpenTask, lacking: Lacking | None = None) -> TaskEnd:
         """Run one task and emit all of its rows. A checkpoint.
@@ -300,10 +300,10 @@ class TaskRun:
         if task.stop is not None:
             if stop.is_set():
                 task.stop.set()
-            beside.append(functools.partial(_pass_on_stop, stop, task.stop))
+            beside.append(functools.partial(_forward_stop, stop, task.stop))
             stop = task.stop
-        if results.telling is not None and self.journal is not None:
-            beside.append(results.telling.keep_on)
+        if results.row_reports is not None and self.journal is not None:
+            beside.append(results.row_reports.report_continuously)
         await self._run_plan_beside(task, results, stop, beside)
         if task.kept is not None and not await self._count_kept(task.kept, task):
             return "incomplete"
@@ -314,7 +314,7 @@ class TaskRun:
             task.body.plan(),
             task.body.perform,
             lanes=self.lanes,
-            emit=results.pass_on,
+            emit=results.emit_outcome,
             deadline=self.deadline,
             stop=stop,
             observe=results.observe,
@@ -322,7 +322,7 @@ class TaskRun:
             salvage_rounds=task.salvage_rounds,
             budget=self.budget,
             settled=results.settle if results.early else None,
-            never_ran=results.pass_on_rest if results.takes_many else None,
+            never_ran=results.emit_rest if results.takes_many else None,
         )
 
     async def _run_plan_beside(
@@ -382,7 +382,7 @@ class _Results:
     """According to the emitted rows, or the records kept instead of them."""
     waits: WaitTimes | None = attrs.field(init=False, default=None)
     """The waits of jobs; None without an observer or a journal."""
-    telling: DurableRowReports | None = attrs.field(init=False, default=None)
+    row_reports: DurableRowReports | None = attrs.field(init=False, default=None)
     """Reports durable rows to the watch."""
     _made: dict[int, Sequence[Row]] = attrs.field(init=False, factory=dict)
     """Recorded rows that are not emitted yet, by their job."""
@@ -392,11 +392,11 @@ class _Results:
     def __attrs_post_init__(self) -> None:
         # Observing every event costs as much as a few assertions: test_waits.py.
         run, watch = self.run, self.task.watch
-        tell = run.observer(self.task.id, self.task.row_of)
-        if run.journal is not None or tell is not None or watch is not None:
-            self.waits = WaitTimes(run.lanes, tell)
+        observer = run.observer(self.task.id, self.task.row_of)
+        if run.journal is not None or observer is not None or watch is not None:
+            self.waits = WaitTimes(run.lanes, observer)
         if watch is not None:
-            self.telling = DurableRowReports(watch, run.journal)
+            self.row_reports = DurableRowReports(watch, run.journal)
 
     @property
     def early(self) -> bool:
@@ -422,16 +422,16 @@ class _Results:
         """Handle the end of a job."""
         self._made[outcome.index] = self._make(outcome)
 
-    async def pass_on(self, outcome: Outcome[Any]) -> None:
+    async def emit_outcome(self, outcome: Outcome[Any]) -> None:
         """Emit the rows of an outcome, whose turn has come."""
         run, body, hooks = self.run, self.task.body, self.task.hooks
         made = self._made.pop(outcome.index, None) if self.early else None
         rows = self._make(outcome) if made is None else made  # None: it never ran
-        if rows and run.journal is not None and not self._costs_nothing(outcome):
+        if rows and run.journal is not None and not self._may_be_lost(outcome):
             await run.journal.durable(rows[-1])
         for row in rows:
-            if self.telling is not None:
-                self.telling.tell(row)
+            if self.row_reports is not None:
+                self.row_reports.report_durable(row)
             body.emitted(row)
             if self.task.left is not None:
                 self.task.left.add(row)
@@ -456,22 +456,22 @@ class _Results:
         looked_at = task.hooks is not None or task.left is not None
         return self.run.emit_many is not None and not looked_at
 
-    async def pass_on_rest(self, jobs: range, outcome: NotRun) -> None:
+    async def emit_rest(self, jobs: range, outcome: NotRun) -> None:
         """Emit the rows of jobs that never started: some singly, and the others many at once."""
         while jobs:
             own = attrs.evolve(outcome, index=jobs.start)
-            count = await self._pass_on_many(jobs, own)
+            count = await self._emit_many(jobs, own)
             if not count:
-                await self.pass_on(own)
+                await self.emit_outcome(own)
                 count = 1
                 if self._not_run % _STRIDE == 0:
                     await trio.lowlevel.checkpoint()
             jobs = jobs[count:]
 
-    async def _pass_on_many(self, jobs: range, outcome: NotRun) -> int:
+    async def _emit_many(self, jobs: range, outcome: NotRun) -> int:
         """Emit as many rows as possible at once; return the number of jobs, 0 to emit the first singly."""
         run, emit, journal = self.run, self.run.emit_many, self.run.journal
-        found = None if self._not_run < _TOLD_ALONE else self.task.body.unstarted(jobs)
+        found = None if self._not_run < _EMITTED_SINGLY else self.task.body.unstarted(jobs)
         if found is not None and journal is not None:
             free = journal.first_alone(self.task.id, found.rows) - found.rows.start
             if free < len(found.rows):
@@ -502,7 +502,7 @@ class _Results:
             index += 1
         return rows[0]
 
-    def _costs_nothing(self, outcome: Outcome[Any]) -> bool:
+    def _may_be_lost(self, outcome: Outcome[Any]) -> bool:
         """Return whether its row need not be durable, because it never started.
 
         Waiting for the disk for each of them would take minutes after a stop; but not all may stay in memory.
@@ -524,8 +524,8 @@ class _Results:
                 self.run.journal.row(row)
             for observer in self.run.record_observers:
                 observer.on_row(row)
-            if self.telling is not None:
-                self.telling.add(row)
+            if self.row_reports is not None:
+                self.row_reports.add(row)
         return rows
 
     def _rows(self, outcome: Outcome[Any], waited: Mapping[str, float]) -> Sequence[Row]:
@@ -535,7 +535,7 @@ class _Results:
         return [with_lacking_task(row, self.lacking) for row in rows]
 
 
-async def _pass_on_stop(stop: trio.Event, own: trio.Event) -> None:
+async def _forward_stop(stop: trio.Event, own: trio.Event) -> None:
     await stop.wait()
     own.set()
 

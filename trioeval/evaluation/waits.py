@@ -54,11 +54,11 @@ class WaitTimes:
 
     Args:
         run_on: The lanes of the plan.
-        tell: Also called with every event.
+        forward: Also called with every event.
     """
 
     _run_on: Lanes
-    _tell: Observer | None = None
+    _forward: Observer | None = None
     ahead: Mapping[str, float] = attrs.field(init=False, default=NO_WAITS)
     """The waits before the start of the job that was started last, in seconds by reason."""
     _jobs: dict[int, _Waited] = attrs.field(init=False, factory=dict)
@@ -69,8 +69,8 @@ class WaitTimes:
 
     def __call__(self, event: Event) -> None:
         """Handle an event."""
-        if self._tell is not None:
-            self._tell(event)
+        if self._forward is not None:
+            self._forward(event)
         match event:
             case CallStarted():
                 self._start_call(event)

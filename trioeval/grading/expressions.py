@@ -91,7 +91,7 @@ def parse(text: str) -> Expression:
     if len(text) > LONGEST:
         msg = f"it is longer than {LONGEST} characters"
         raise ExpressionError(msg)
-    reader = _Reader(_tokens(text))
+    reader = _ExpressionParser(_tokens(text))
     root = reader.choice()
     if reader.ahead:
         msg = f"{reader.ahead!r} is not expected there"
@@ -186,7 +186,7 @@ def _tokens(text: str) -> list[str]:
     return found
 
 
-class _Reader:
+class _ExpressionParser:
     """A parser that reads tokens in order; `ahead` is the next one, empty at the end."""
 
     def __init__(self, tokens: Sequence[str]) -> None:
@@ -279,7 +279,8 @@ class _Reader:
                 arguments.append(self.choice())
             self._expect(")")
         if not least <= len(arguments) <= most:
-            msg = f"{name} does not take {len(arguments)} arguments"
+            count = len(arguments)
+            msg = f"{name} does not take {count} argument{'s' * (count != 1)}"
             raise ExpressionError(msg)
         return lambda names: float(function(*[float(argument(names)) for argument in arguments]))
 

@@ -36,14 +36,14 @@ _NO_KEY = object()
 
 
 @attrs.define
-class Allowance:
+class ParseAllowance:
     """The cost that several texts may have together."""
 
     events: int
     """Parser events: a value is one, a collection two. Below 0 only within the last text."""
 
 
-def read_yaml(text: str, allowance: Allowance | None = None) -> Any:
+def read_yaml(text: str, allowance: ParseAllowance | None = None) -> Any:
     """Return the value of a YAML text; None for an empty one.
 
     Args:
@@ -57,7 +57,7 @@ def read_yaml(text: str, allowance: Allowance | None = None) -> Any:
         >>> read_yaml("{a: [010, no], 'b': 1.5,}")
         {'a': [10, 'no'], 'b': 1.5}
     """
-    builder = _Builder()
+    builder = _YamlBuilder()
     try:
         for event in yaml.parse(text, Loader=yaml.CSafeLoader):
             if allowance is not None:
@@ -75,7 +75,7 @@ def read_yaml(text: str, allowance: Allowance | None = None) -> Any:
 
 
 @attrs.define(eq=False)
-class _Open:
+class _OpenCollection:
     """A collection that has not ended yet."""
 
     value: Any
@@ -86,11 +86,11 @@ class _Open:
     merged: list[Any] = attrs.field(factory=list)
 
 
-class _Builder:
+class _YamlBuilder:
     def __init__(self) -> None:
         self.root: list[Any] = []
         self._documents = 0
-        self._open = [_Open(self.root)]
+        self._open = [_OpenCollection(self.root)]
         self._anchors: dict[str, tuple[Any, int]] = {}
 
     def take(self, event: Any) -> None:
@@ -119,7 +119,7 @@ class _Builder:
             msg = "it is nested too deeply"
             raise ValueError(msg)
         _check_tag(event.tag)
-        self._open.append(_Open(value, event.anchor))
+        self._open.append(_OpenCollection(value, event.anchor))
 
     def _end(self) -> None:
         ended = self._open.pop()

@@ -8,7 +8,7 @@ that judge without external calls.
 
 import difflib
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any
 
@@ -50,6 +50,9 @@ TYPES_ARE_LISTED = "all types are listed in docs/reference/assertions.md"
 """The hint for a type without a near match."""
 
 _LENGTHS = ("min-length", "max-length")
+_SUGGESTED = 3
+_NEAR = 0.06  # difference in similarity to the nearest name
+
 _EXAMPLE = "10"
 """The length in the hints above."""
 
@@ -72,7 +75,7 @@ def check_assertion(
         >>> for problem in check_assertion(Assertion(type="contians", value="x")):
         ...     print(problem)
         .type: "contians" is not an assertion type
-          did you mean "contains"?
+          did you mean "contains" or "icontains"?
     """
     if assertion.type == SET:
         yield from _set_problems(assertion, kinds)
@@ -136,9 +139,26 @@ def _unknown(assertion: Assertion, base: str, kinds: Kinds) -> Problem:
         message = f"{quote(name)} is not an assertion type: a set cannot be inverted"
         return Problem(".type", message, f'write "{SET}"')
     both = [SET, *kinds, *(f"not-{known}" for known, kind in kinds.items() if kind.invertible)]
-    close = difflib.get_close_matches(name.lower(), sorted(both), n=1)
-    hint = f'did you mean "{close[0]}"?' if close else TYPES_ARE_LISTED
+    hint = suggestion(name.lower(), both) or TYPES_ARE_LISTED
     return Problem(".type", f"{quote(name)} is not an assertion type", hint)
+
+
+def suggestion(name: str, known: Iterable[str]) -> str | None:
+    """Return a question with the known names nearest to a misspelt one, at most three; None without any.
+
+    Example:
+        >>> suggestion("contians-al", ["contains", "contains-all", "contains-any", "equals"])
+        'did you mean "contains-all" or "contains-any"?'
+    """
+    close = difflib.get_close_matches(name, sorted(known), n=_SUGGESTED)
+    scores = [difflib.SequenceMatcher(None, one, name).ratio() for one in close]
+    near = [
+        quote(one) for one, score in zip(close, scores, strict=True) if score >= scores[0] - _NEAR
+    ]
+    if not near:
+        return None
+    *others, last = near
+    return f"did you mean {', '.join(others)} or {last}?" if others else f"did you mean {last}?"
 
 
 RENDERED = "renderedAssertionValue"

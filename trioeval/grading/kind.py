@@ -158,6 +158,14 @@ class Kind:
         return self.judge.roles if isinstance(self.judge, Asking | Comparing) else frozenset()
 
 
+# The expectation of an assertion, as reasons state it.
+
+
+def expectation(assertion: Assertion, what: str) -> str:
+    """Return `expected …` for a reason; `expected not …` for an inverted assertion."""
+    return f"expected not {what}" if assertion.type.startswith("not-") else f"expected {what}"
+
+
 # Checks of values that several types share.
 
 

@@ -80,7 +80,7 @@ def compile_javascript(pattern: str) -> Pattern:
         msg = f"it is longer than {LONGEST:,} characters"
         raise ValueError(msg)
     try:
-        return regex.compile(_Reader(pattern).read(), regex.ASCII | regex.VERSION0)
+        return regex.compile(_PatternTranslator(pattern).read(), regex.ASCII | regex.VERSION0)
     except regex.error as error:
         # The position in the message is one in the translated text.
         raise ValueError(str(error).partition(" at position")[0]) from None
@@ -90,7 +90,7 @@ def compile_javascript(pattern: str) -> Pattern:
 
 
 @attrs.define
-class _Group:
+class _PatternGroup:
     """A group that is not closed yet."""
 
     number: int | None = None
@@ -102,14 +102,14 @@ class _Group:
 
 
 @attrs.define
-class _Reader:
+class _PatternTranslator:
     """The translator of one pattern."""
 
     pattern: str
     at: int = 0
     last: int | None = None
     """The size of the preceding element, if it can be repeated."""
-    open: list[_Group] = attrs.field(factory=lambda: [_Group()])
+    open: list[_PatternGroup] = attrs.field(factory=lambda: [_PatternGroup()])
     numbers: dict[str, int] = attrs.field(factory=dict)
     """The numbers of named groups."""
     groups: int = 0
@@ -209,7 +209,7 @@ class _Reader:
         name, catches = found["name"], found[0] == "(" or found["name"] is not None
         self.groups += catches
         self.open.append(
-            _Group(self.groups if catches else None, behind=found["behind"] is not None)
+            _PatternGroup(self.groups if catches else None, behind=found["behind"] is not None)
         )
         if name is None:
             return found[0]

@@ -60,16 +60,16 @@ _MEMBERS = ("additionalProperties", "unevaluatedProperties")
 _ITEMS = ("items", "additionalItems", "unevaluatedItems", "contains")
 
 
-def can_be_told(document: Any, schema: Any) -> bool:
+def can_list_faults(document: Any, schema: Any) -> bool:
     """Return whether the faults of a document can be listed in little time and memory.
 
     Example:
-        >>> can_be_told([["x"]], {"items": {"$ref": "#"}})
+        >>> can_list_faults([["x"]], {"items": {"$ref": "#"}})
         True
         >>> nested = []
         >>> for _ in range(30):
         ...     nested = [nested]
-        >>> can_be_told(nested, {"anyOf": [{"items": {"$ref": "#"}}, {"items": {"$ref": "#"}}]})
+        >>> can_list_faults(nested, {"anyOf": [{"items": {"$ref": "#"}}, {"items": {"$ref": "#"}}]})
         False
     """
     try:
@@ -215,7 +215,7 @@ def schema_faults(schema: Any, *, strict: bool = True) -> Iterator[Problem]:
     if not isinstance(schema, Mapping | bool):
         yield Problem("", f"a schema must be an object, got {quote(schema)}")
         return
-    walk = _Walk(schema, strict=strict)
+    walk = _SchemaWalk(schema, strict=strict)
     walk.node(schema, "", 0)
     yield from walk.faults
     if not walk.faults:
@@ -305,7 +305,7 @@ class Rules:
 
     def _check_steps(self, document: Any) -> None:
         """Raise `GradingError` if a document may be invalid because of the steps of a pattern."""
-        if not can_be_told(document, self._schema):
+        if not can_list_faults(document, self._schema):
             msg = (
                 "the schema has patterns with lookaround, and too many alternatives for the output"
             )
@@ -317,7 +317,7 @@ class Rules:
 
     def faults(self, document: Any) -> list[str]:
         """Return the first faults of an invalid document; never empty."""
-        if not can_be_told(document, self._schema):
+        if not can_list_faults(document, self._schema):
             return [_UNTOLD]
         first = itertools.islice(self._validator.iter_errors(document), _TOLD)
         return [f"{_path(error.instance_path)}{error.message}"[:200] for error in first]
@@ -349,7 +349,7 @@ def _validator(schema_text: str, strict: bool) -> Rules:  # noqa: FBT001 - a cac
     import jsonschema_rs  # noqa: PLC0415 - only suites with schemas need it
 
     schema = json.loads(schema_text)
-    walk = _Walk(schema, strict=strict)
+    walk = _SchemaWalk(schema, strict=strict)
     rewritten = walk.node(schema, "", 0)
     if walk.faults:
         fault = walk.faults[0]
@@ -376,7 +376,7 @@ def _first_line(error: Exception) -> str:
     return str(error).partition("\n")[0]
 
 
-class _Walk:
+class _SchemaWalk:
     """A traversal of a schema that collects faults, and rewrites it."""
 
     def __init__(self, root: Any, *, strict: bool) -> None:
@@ -458,9 +458,11 @@ class _Walk:
                 at = path if place is None else f"{path}[{place}]"
                 close = difflib.get_close_matches(name.lower(), JSON_TYPES, n=1)
                 hint = (
-                    f'did you mean "{close[0]}"?' if close else f"known are {', '.join(JSON_TYPES)}"
+                    f'did you mean "{close[0]}"?'
+                    if close
+                    else f"the types are {', '.join(JSON_TYPES)}"
                 )
-                self._fault(at, f"{quote(name)} is not a JSON type", hint)
+                self._fault(at, f"{quote(name)} is not a JSON Schema type", hint)
 
     def _check_words(self, schema: Mapping[str, Any], path: str) -> None:
         for key in schema:

@@ -135,7 +135,7 @@ class Grader(Protocol):
         ...
 
 
-class Code(Protocol):
+class ScriptRunner(Protocol):
     """The user's code, which runs in other processes with limits, and gets the output and the context.
 
     Every method is a checkpoint. It raises `ScriptError` if the code fails, which is a failure of the test,
@@ -209,7 +209,7 @@ class Outside:
     """The external services for the judge of one assertion of one row."""
 
     grader: Grader
-    code: Code
+    code: ScriptRunner
     post: Callable[[str, Any], Awaitable[Any]]
     """Sends JSON to a URL and returns the JSON of the response. Raises `GradingError`."""
     run: Commands

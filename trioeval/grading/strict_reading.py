@@ -37,7 +37,7 @@ class UnusableReplyError(GradingError):
 
 
 @attrs.frozen
-class Read(Generic[T]):
+class JudgeReading(Generic[T]):
     """A reply of a judge that was read."""
 
     value: T
@@ -47,18 +47,18 @@ class Read(Generic[T]):
     """The judge's replies; the last one was read."""
 
 
-Reader = Callable[[Answer], T]
+ReplyReader = Callable[[Answer], T]
 """Reads a reply; raises `UnusableReplyError` with its fault."""
 
 
 async def ask(
     outside: Outside,
     prompt: str,
-    read: Reader[T],
+    read: ReplyReader[T],
     *,
     wanted: str,
     schema: Mapping[str, Any] | None = None,
-) -> Read[T]:
+) -> JudgeReading[T]:
     """Ask a judge, once more if its first reply is unusable. A checkpoint.
 
     Args:
@@ -78,7 +78,7 @@ async def ask(
         answer = await outside.grader.ask(asked, schema=schema, again=bool(replies))
         replies.append(answer.text)
         try:
-            return Read(read(without_thoughts(answer)), asked, tuple(replies))
+            return JudgeReading(read(without_thoughts(answer)), asked, tuple(replies))
         except UnusableReplyError as error:
             if outside.lenient or len(replies) > 1:
                 begin = quote(answer.text, _EXCERPT)
@@ -131,7 +131,7 @@ def or_failure(judge: OutsideJudge) -> OutsideJudge:
     return lenient
 
 
-def told(*reads: Read[Any]) -> dict[str, Any]:
+def reading_metadata(*reads: JudgeReading[Any]) -> dict[str, Any]:
     """Return the metadata of questions and replies for a verdict; the prompt is that of the last one."""
     return {
         "renderedGradingPrompt": reads[-1].prompt,

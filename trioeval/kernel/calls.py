@@ -414,7 +414,7 @@ class Calls(Generic[P]):
     def _hear(self, lane: Lane, call: Call, result: Metered[Any]) -> None:
         """Learn from a reply: the server's limits, and what the call used."""
         if result.hint is not None:
-            lane.hear(result.hint)
+            lane.apply_hint(result.hint)
         tokens = call.tokens if result.tokens is None else result.tokens
         call.used = tokens, call.money if result.money is None else result.money
         call.is_told = result.tokens is not None

@@ -215,7 +215,7 @@ class Plan(Generic[P]):
             raise PlanError(msg)
         return job
 
-    def looked_at(self, job: Job[P]) -> Job[P]:
+    def inspected(self, job: Job[P]) -> Job[P]:
         """Return the next job of a lane; without a lane if it needs none."""
         if self.needs_no_lane is None or job.lane is None:
             return job

@@ -190,7 +190,7 @@ class Lane:
             self.in_flight += 1
             self._started += 1
             if not self.throttle.calm:
-                self.throttle.limit.begun(self.in_flight)
+                self.throttle.limit.started(self.in_flight)
             return True
         obstacle = self._try_start(call, now, at_once=True, is_admitted=is_admitted)
         if obstacle is None and self._permits is not None and call.observe is not None:
@@ -259,7 +259,7 @@ class Lane:
         if call.used is None:  # cancelled in flight: the provider may still charge for it
             call.used = call.tokens, call.money
             with self._reporting(call) as now:
-                self.throttle.unanswered(now)
+                self.throttle.cancelled_in_flight(now)
                 if self.closed is not None:
                     self._apply_limit()
         if not self.throttle.calm:
@@ -283,9 +283,9 @@ class Lane:
                 self.throttle.succeeded(now - call.started_at, call.mark, retried=retried)
                 self._apply_limit()
 
-    def hear(self, hint: RateHint) -> None:
+    def apply_hint(self, hint: RateHint) -> None:
         """Learn from the server's limits that a reply reports."""
-        self.throttle.hear(trio.current_time(), hint)
+        self.throttle.apply_hint(trio.current_time(), hint)
         self._queue.notify()
 
     def failed(self, call: CallRequest, error: CallError) -> float | None:
@@ -400,7 +400,7 @@ class Lane:
         throttle = self.throttle
         call.reservation = None if throttle.free else throttle.take(now, call.tokens)
         self._started += 1
-        throttle.limit.begun(self.in_flight)
+        throttle.limit.started(self.in_flight)
         return None
 
     def _apply_limit(self) -> None:

@@ -13,9 +13,9 @@ from trioeval.rates import (
     Backoff,
     Breaker,
     BreakerState,
-    Delivery,
     GradientLimit,
     Limit,
+    MeasuredRate,
     Pace,
     Throttle,
     TokenPace,
@@ -114,7 +114,7 @@ class LaneSpec:
             breaker=Breaker(self.breaker_threshold, self.patience),
             backoff=self.backoff,
             busy_backoff=self.busy_backoff,
-            delivery=None if self.adaptive == "off" else Delivery(),
+            measured_rate=None if self.adaptive == "off" else MeasuredRate(),
         )
 
     def _make_limit(self) -> Limit:

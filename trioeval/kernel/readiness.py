@@ -1,6 +1,6 @@
 """The rules by which jobs may start: in index order, after edges, one per key, or as the plan decides.
 
-The backlog asks one `InOrder` or one of its subclasses whether a job is held, and notifies it of starts and
+The backlog asks one `IndexOrder` or one of its subclasses whether a job is held, and notifies it of starts and
 ends. Keys apply on top: a job that may start otherwise waits for its key.
 
 Law: BLOCK.
@@ -22,7 +22,7 @@ _T = TypeVar("_T")
 _NOTHING = Freed()
 
 
-class InOrder(Readiness):
+class IndexOrder(Readiness):
     """The rule without dependencies: the walk through the plan finds each job when its lane wants it."""
 
     def begin(self) -> Sequence[int]:
@@ -48,7 +48,7 @@ class InOrder(Readiness):
         """Note that a job, whose round was left to the run, may start again."""
 
 
-class AfterEdges(InOrder):
+class AfterEdges(IndexOrder):
     """Dependencies known beforehand: an acyclic graph, validated by `check_plan`.
 
     A waiting job is a number: how many of its dependencies have no outcome yet. An outcome costs one step
@@ -222,7 +222,7 @@ _NOT_READY = {
 _NOT_BLOCKED = {_STARTED: "has started", _OVER: "is over"}
 
 
-class CheckedReadiness(InOrder):
+class CheckedReadiness(IndexOrder):
     """The readiness of a plan, checked against its protocol.
 
     It names each job once as ready, and once more each time that it was set aside. It may block a job only if

@@ -314,7 +314,9 @@ def _warn_of_number_lists(suite: Suite, around: Around) -> None:
             printed.remove(name)
             shown = text_of(test.vars[name])
             shown = shown if len(shown) <= _SHOWN else f"{shown[: _SHOWN - 1]}…"
-            message = f"the list of numbers {quote(name)} stays one value, and is printed as {shown}"
+            message = (
+                f"the list of numbers {quote(name)} stays one value, and is printed as {shown}"
+            )
             hint = (
                 'quote its members for one test each: ["1", "2", "3"]; '
                 "with options.disableVarExpansion this is not reported"

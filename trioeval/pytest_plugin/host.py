@@ -1,8 +1,8 @@
 # Apart from `pytest_plugin.items`: Trio is imported when the first item runs, not when items are collected.
-"""The thread that runs suites: one run of Trio for the whole session, so that its files share their lanes.
+"""The thread that runs suites: one Trio run for the whole session, so that its files share their lanes.
 
-pytest asks in its own thread for one item after another. The first item of a file starts all that the
-session wants of it; what comes of them waits here until it is asked for.
+pytest requests items one after another in its own thread. The first item of a file starts all requested rows
+of it; their results wait here until they are requested.
 """
 
 import queue
@@ -27,41 +27,41 @@ from trioeval.store import open_store
 from trioeval.store.cache.cache import Cache, open_cache
 
 _REASON = 4000  # characters
-_HEED = 0.2  # seconds between two looks whether another process has said that it is over
+_HEED = 0.2  # seconds between two checks of whether the leading process has stopped
 
 
 @attrs.frozen(eq=False)
 class Session:
-    """What is the same in every process of a session."""
+    """The facts that all processes of a session share."""
 
     folder: Path
-    """For what its processes share."""
+    """The folder that its processes share."""
     id: str
-    """Its runs begin with it."""
+    """The prefix of the ids of its runs."""
     settings: Settings
     stopped: Path | None = None
-    """Is there once the process that leads this one starts nothing more; None where none leads it."""
+    """A file that exists once the leading process starts no more rows; None without a leading process."""
 
 
 @attrs.frozen(eq=False)
 class WantedFile:
-    """What the session wants of a file."""
+    """The requested items of a file."""
 
     loaded: LoadedFile
     name: str
-    """What tells its run from those of other files."""
+    """A digest that distinguishes its run from those of other files."""
     keys: frozenset[Key]
 
 
 @attrs.frozen(eq=False)
 class _Inside:
-    """What can be reached of a run of Trio that goes on."""
+    """The interface to a Trio run in progress."""
 
     token: trio.lowlevel.TrioToken
     nursery: trio.Nursery
     serving: Serving
     closing: trio.Event
-    """Set when no further file comes."""
+    """Set when no further file follows."""
 
     def start(self, run: FileRun) -> None:
         self.nursery.start_soon(_serve, run)
@@ -72,7 +72,7 @@ class _Inside:
         self.closing.set()
 
     def have(self, do: Callable[[], object]) -> bool:
-        """Have something done there, by another thread; False if it is too late."""
+        """Run a function in the Trio thread; return False if the run is over."""
         try:
             self.token.run_sync_soon(do)
         except trio.RunFinishedError:
@@ -82,24 +82,24 @@ class _Inside:
 
 @attrs.define(eq=False)
 class Host:
-    """Runs the files of a session, in a thread of its own from the first question on."""
+    """A host of suites: it runs the files of a session in its own thread, from the first request on."""
 
     session: Session
     files: Mapping[LoadedFile, WantedFile]
     warnings: "queue.SimpleQueue[str]" = attrs.field(init=False, factory=queue.SimpleQueue)
-    """What went wrong without harm, and was not told yet."""
+    """Warnings that were not shown yet."""
     _answers: dict[LoadedFile, Answers] = attrs.field(init=False, factory=dict)
     _thread: threading.Thread | None = attrs.field(init=False, default=None)
     _opened: "Future[_Inside | None]" = attrs.field(init=False, factory=Future)
     _failure: str = attrs.field(init=False, default="it could not be run")
 
     def has(self, loaded: LoadedFile, key: Key) -> bool:
-        """Whether an item is among those that it runs."""
+        """Whether an item belongs to its files."""
         wanted = self.files.get(loaded)
         return wanted is not None and key in wanted.keys
 
     def wait(self, loaded: LoadedFile, key: Key) -> Told:
-        """How an item ends. Its file is run if it was not. Can be interrupted."""
+        """Return the result of an item, and run its file if that was not started. Can be interrupted."""
         answers = self._answers.get(loaded)
         if answers is None:
             answers = self._answers[loaded] = Answers()
@@ -118,9 +118,9 @@ class Host:
         """End the thread.
 
         Args:
-            at_once: Start no more rows; those under way may finish. Otherwise all that was begun is done
-                first, because other processes may wait for it. When this is interrupted, what is under way
-                is cancelled.
+            at_once: Start no more rows; running ones may finish. Otherwise all started files are completed
+                first, because other processes may wait for them. If this call is interrupted, running rows
+                are cancelled.
         """
         thread, self._thread = self._thread, None
         if thread is None:
@@ -137,16 +137,16 @@ class Host:
             raise
 
     def _inside(self, thread: threading.Thread | None = None) -> _Inside | None:
-        """The run of Trio, begun if it was not; None if it could not be."""
+        """Return the Trio run, and start it if needed; None if it cannot be started."""
         if thread is None and self._thread is None:
             self._thread = threading.Thread(target=self._run, name="trioeval", daemon=True)
             self._thread.start()
-        while True:  # which can be interrupted, as a wait without end cannot everywhere
+        while True:  # can be interrupted, unlike a wait without a timeout on some systems
             with suppress(TimeoutError):
                 return self._opened.result(LOOK)
 
     def _run(self) -> None:
-        """The thread. However it ends, nobody waits for it any more."""
+        """The thread. However it ends, waiting calls are released."""
         try:
             trio.run(self._host)
         except (Exception, BaseExceptionGroup, SystemExit) as error:  # noqa: BLE001 - told with each item
@@ -193,14 +193,14 @@ class Host:
 
 
 async def _heed(stopped: Path, stop: trio.Event) -> None:
-    """Stop when the process that leads says so. A checkpoint."""
+    """Stop when the leading process requests it. A checkpoint."""
     while not stopped.exists():  # noqa: ASYNC110, ASYNC240 - another process makes it
         await trio.sleep(_HEED)
     stop.set()
 
 
 async def _serve(run: FileRun) -> None:
-    """Run a file; what is wrong with it concerns no other one."""
+    """Run a file; its problems do not concern other files."""
     failure: str | None = "the run was cancelled"
     try:
         await run.serve()

@@ -1,4 +1,4 @@
-"""What becomes of an item: from the record of a row, or from what is known of a task that is over."""
+"""The results of items: from the record of a row, or from all rows of a task."""
 
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,31 +17,31 @@ from trioeval.run import Status
 Ending: TypeAlias = Literal["passed", "failed", "skipped"]
 
 _UNASKED = frozenset({"not_run", "blocked"})
-"""Outcomes of rows that were never begun."""
+"""Outcomes of rows that never started."""
 
 _REASON = 4000  # characters of a reason
-_SHOWN = 2000  # characters of a prompt, or of an answer
-_LISTED = 10  # rows of a task that are told one by one
+_SHOWN = 2000  # characters of a prompt or an output
+_LISTED = 10  # rows of a task that are listed
 _BRIEF = 200  # characters of their reasons
 _NAME = 80  # characters of the names of a row and of a provider
 
 
 @attrs.frozen(kw_only=True)
 class Told:
-    """How an item ends."""
+    """The result of an item."""
 
     ending: Ending
     text: str = attrs.field(default="", converter=without_commands)
-    """Why, in inert text; its first line says most."""
+    """The reason as inert text; its first line is a summary."""
     properties: Sequence[tuple[str, object]] = ()
-    """What else is told of it in files of reports."""
+    """Properties for report files."""
 
 
 def told_of_row(record: RowRecord) -> Told:
-    """What becomes of the item of a row.
+    """Return the result of the item of a row.
 
-    A row that was never begun is skipped, also that of a question whose task failed fast. Any other one
-    without a verdict fails: nobody knows whether it is well.
+    A row that never started is skipped, as is one of a question task that failed fast. Any other row without
+    a verdict fails.
     """
     status = record.status
     properties = [*_properties(record)]
@@ -59,13 +59,13 @@ def told_of_row(record: RowRecord) -> Told:
 def told_of_task(
     name: str, records: Iterable[RowRecord], trouble: str | None, *, is_dataset: bool
 ) -> Told:
-    """What becomes of the item of a task as a whole.
+    """Return the result of the item of a whole task.
 
     Args:
-        name: What it is called.
+        name: The name of the task.
         records: Its rows.
-        trouble: What is wrong with the dataset that it builds; None if nothing is.
-        is_dataset: Whether it builds one, and has no rows.
+        trouble: The problem of its dataset; None if there is none.
+        is_dataset: Whether the task makes a dataset, and has no rows.
     """
     rows = 0
     failed: list[str] = []
@@ -103,22 +103,22 @@ def _properties(record: RowRecord) -> Iterator[tuple[str, object]]:
 
 
 def _shown(record: RowRecord) -> Iterator[str]:
-    """What was asked, and what was answered, as far as it helps."""
+    """Yield the prompt and the output."""
     for name, value in (("prompt", record.prompt), ("output", record.output)):
         if value is not None:
             text = inert_lines(value if isinstance(value, str) else compact(value), _SHOWN)
             yield "\n    ".join([f"{name}:", *text.splitlines()])
 
 
-# What the thread that runs suites tells the thread of pytest.
+# The results that the thread of the host passes to the thread of pytest.
 
 
-LOOK = 0.5  # seconds; where a wait without end could not be interrupted, one after another can
+LOOK = 0.5  # seconds of each wait; a wait without a timeout cannot be interrupted on some systems
 
 
 @attrs.define(eq=False)
 class Answers:
-    """How the items of one file end. One thread tells, another one asks."""
+    """The results of the items of one file. One thread adds them, another one waits."""
 
     _news: threading.Condition = attrs.field(init=False, factory=threading.Condition)
     _told: dict[Key, Told] = attrs.field(init=False, factory=dict)
@@ -127,16 +127,16 @@ class Answers:
     _is_over: bool = attrs.field(init=False, default=False)
 
     def tell(self, told: Mapping[Key, Told]) -> None:
-        """Some items have ended."""
+        """Add the results of some items."""
         with self._news:
             self._told |= told
             self._news.notify_all()
 
     def end(self, failure: str | None = None) -> None:
-        """Nothing more will be told.
+        """End the results.
 
         Args:
-            failure: Why that is so; None if all there is was told.
+            failure: The reason for missing results; None if all were added.
         """
         with self._news:
             self._failure, self._is_over = failure, True
@@ -144,12 +144,12 @@ class Answers:
 
     @property
     def asked(self) -> Key | None:
-        """The item that somebody waits for."""
+        """The item that is waited for."""
         with self._news:
             return self._asked
 
     def wait(self, key: Key) -> Told:
-        """How an item ends. Can be interrupted."""
+        """Return the result of an item. Can be interrupted."""
         with self._news:
             self._asked = key
             try:

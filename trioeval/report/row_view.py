@@ -1,7 +1,7 @@
-"""All that is known of one row, for a terminal.
+"""All facts about one row, for a terminal.
 
-What was asked and answered, why it is judged as it is, what its calls were and what it waited for.
-Everything foreign is harmless text, however it came in; what is very long is cut.
+The prompt and the reply, the verdict and its reasons, the calls and the waits. Foreign text is inert, and
+very long text is cut.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +23,7 @@ from trioeval.run import Status
 from trioeval.text import score_text
 
 _LONG = 20_000  # characters of a prompt or a reply
-_NAME = 120  # of a name or a reason on one line
+_NAME = 120  # characters of a name, or of a reason on one line
 
 WAITS_FOR: Mapping[str, str] = {
     "gate": "for a row that had to run alone",
@@ -40,24 +40,24 @@ WAITS_FOR: Mapping[str, str] = {
     "shared_limit": "for a limit that others share",
     "backoff": "before a call that failed was made again",
 }
-"""What a row waited for: of each `Why`."""
+"""The words for each `WaitReason` of a row."""
 
 
 def row_view(
     record: RowRecord, calls: Sequence[StoredCall] = (), near: Path | None = None
 ) -> RenderableType:
-    """A row as a terminal shows it.
+    """Return a row for a terminal.
 
     Args:
-        record: With nothing left out.
-        calls: Those that were made for it, in their order.
-        near: The folder from which paths are shown that lie in there.
+        record: The record with all of its parts.
+        calls: The calls of the row, in order.
+        near: The folder to which paths are relative if they are inside.
     """
     return Group(*_sections(record, calls, near))
 
 
 def calls_view(calls: Sequence[StoredCall]) -> RenderableType:
-    """Calls that were made for something else than a row: what was asked and answered, and what it took."""
+    """Return calls that were not made for a row: prompts, replies, and their cost."""
     parts: list[RenderableType] = []
     for number, call in enumerate(calls, 1):
         parts += _block(f"call {number}: {inert(call.provider, _NAME)} was asked", call.prompt)
@@ -137,7 +137,7 @@ def _verdict(record: RowRecord) -> Iterator[RenderableType]:
 
 
 def _question(record: RowRecord) -> Iterator[RenderableType]:
-    """The result of a question, and its events."""
+    """Yield the result of a question, and its events."""
     found = record.question
     if not found:
         return
@@ -155,7 +155,7 @@ def _question(record: RowRecord) -> Iterator[RenderableType]:
 
 
 def _agent(record: RowRecord, near: Path | None) -> Iterator[RenderableType]:
-    """The attempts of an agent."""
+    """Yield the attempts of an agent."""
     if record.agent is not None:
         first, *others = agent_lines(record.agent, near)
         yield _title(f"agent: {first}")
@@ -182,14 +182,14 @@ def _calls(calls: Sequence[StoredCall]) -> Table:
 
 
 def _attempt(call: StoredCall) -> Mapping[str, Any] | None:
-    """What an entry says that stands for a whole attempt of an agent; None of a single call."""
+    """Return the facts of a whole attempt of an agent; None if the entry is a single call."""
     metadata = None if call.reply is None else call.reply.get("metadata")
     found = metadata.get("attempt") if isinstance(metadata, Mapping) else None
     return found if call.role == "attempt" and isinstance(found, Mapping) else None
 
 
 def _role(call: StoredCall) -> str:
-    """What somebody was asked as: a model that is an agent is asked several times in one attempt."""
+    """Return the role of a call: the calls of a model that is an agent belong to its attempts."""
     return "agent" if call.role == "attempt" and _attempt(call) is None else call.role
 
 

@@ -1,6 +1,6 @@
-"""What is counted of a run while it goes on, as families of samples for whoever watches it.
+"""The metrics of a run in progress, as families of samples.
 
-All of it is made of what observers are told; the run does not know that it is watched.
+All metrics are computed from events; the run does not depend on them.
 """
 
 import logging
@@ -35,18 +35,18 @@ from trioeval.kernel.events import (
 )
 from trioeval.report.trace import error_kind
 
-# What matters of a run as records of Python's `logging`, under `trioeval.run`.
+# The important events of a run as records of Python's `logging`, under `trioeval.run`.
 
 
 _log = logging.getLogger("trioeval.run")
-_MOST = 200  # characters of a text of somebody else's
+_MOST = 200  # characters of a foreign text
 
 
 def log_events(event: Event) -> None:
     """Log an event of the kernel; an observer of `run_suite`.
 
-    A lane that is closed is a warning. Refusals, failures, salvage and other limits are information. What
-    is waited for is for debugging. No prompt and no reply is in any of it.
+    A closed lane is a warning. Refusals, failures, final retry rounds and changed limits are information.
+    Waits are debug messages. No record has a prompt or a reply.
 
     Example:
         >>> import sys
@@ -102,7 +102,7 @@ _WRITES: Mapping[type, Callable[[Any], None]] = {
 
 
 Samples: TypeAlias = Sequence[tuple[tuple[str, ...], float]]
-"""Values of labels, and a number; in the order in which they are told."""
+"""The values of labels, and a number, in the order of the labels."""
 _Case: TypeAlias = tuple[str | None, str]
 
 _RUN_OUTCOMES = ("completed", "failed", "cancelled")
@@ -111,11 +111,11 @@ _CASE_ENDINGS = ("done", "failed", "interrupted", "blocked")
 
 @attrs.frozen
 class Family:
-    """Samples of one name."""
+    """The samples of one metric."""
 
     name: str
     about: str
-    """In a sentence."""
+    """The description, one sentence."""
     kind: Literal["gauge", "counter"]
     labels: tuple[str, ...] = ()
     samples: Samples = ()
@@ -123,33 +123,33 @@ class Family:
 
 @attrs.frozen
 class Distribution:
-    """How often something was how large."""
+    """A histogram."""
 
     name: str
     about: str
     bounds: Sequence[float]
     """Upper bounds, ascending; the last is infinite."""
     counts: Sequence[int]
-    """How many are within each bound and above the one before."""
+    """The number of values within each bound and above the previous one."""
     total: float
-    """Of all sizes."""
+    """The sum of all values."""
 
 
 @attrs.define
 class RunMetrics:
-    """Counts what happens in one run. `observe` and `observe_agent` go to the run."""
+    """The counters of one run. `observe` and `observe_agent` are observers of the run."""
 
     began_at: float
-    """When it began, on the Trio clock."""
+    """The start of the run, on the Trio clock."""
     lanes: Callable[[], Mapping[str, LaneStatistics]] = dict
-    """Tells how the lanes of the run stand."""
+    """Returns the statistics of the lanes of the run."""
     buses: BusStats = attrs.field(factory=BusStats)
-    """What writing to all message buses of the run has cost."""
+    """Returns the cost of writing to all message buses of the run."""
     _failed_calls: Counter[str] = attrs.field(init=False, factory=Counter)
-    """By lane; likewise the next."""
+    """Counts by lane, as are the following."""
     _other_calls: Counter[str] = attrs.field(init=False, factory=Counter)
     _begun: Counter[str] = attrs.field(init=False, factory=Counter)
-    """By agent."""
+    """Counts by agent."""
     _ended: Counter[str] = attrs.field(init=False, factory=Counter)
     _endings: Counter[str] = attrs.field(init=False, factory=Counter)
     _active: set[str] = attrs.field(init=False, factory=set)
@@ -160,13 +160,13 @@ class RunMetrics:
     _running: set[_Case] = attrs.field(init=False, factory=set)
 
     def observe(self, event: Event) -> None:
-        """Take note of an event of the kernel."""
+        """Count an event of the kernel."""
         if isinstance(event, CallEnded):
             calls = self._other_calls if event.error is None else self._failed_calls
             calls[event.lane] += 1
 
     def observe_agent(self, event: AgentEvent) -> None:
-        """Take note of what happens to an agent."""
+        """Count an event of an agent."""
         case = event.task, event.case
         match event:
             case CaseBlocked():
@@ -192,7 +192,7 @@ class RunMetrics:
                 self._endings[event.ending] += 1
 
     def families(self, now: float) -> Iterator[Family | Distribution]:
-        """Everything as it stands, always in the same order."""
+        """Return all metrics, always in the same order."""
         yield _gauge("uptime_seconds", "Seconds since the run began.", now - self.began_at)
         yield from self._of_lanes()
         yield from self._of_agents()
@@ -266,7 +266,7 @@ def _family(
     found: float | Mapping[str, float],
     label: str = "",
 ) -> Family:
-    """A number, or several by a label."""
+    """Return a metric with one number, or with several by a label."""
     by_label = found if isinstance(found, Mapping) else {"": found}
     samples = [((value,) if label else (), number) for value, number in by_label.items()]
     return Family(f"trioeval_{name}", about, kind, (label,) if label else (), samples)

@@ -17,8 +17,8 @@ from trioeval.store.dataset_writes import (
     CELL,
     DROPPED,
     WRITTEN,
-    cell_work,
-    drop_work,
+    cell_write,
+    drop_write,
     dropped_of,
     first_row,
     grouping_text,
@@ -31,7 +31,7 @@ from trioeval.store.records import read_text
 from trioeval.store.runs import key_range
 from trioeval.store.schema import INDEX_BITS
 from trioeval.store.writer import StoredTask
-from trioeval.store.writes import Table, insert
+from trioeval.store.writes import InsertTable, insert
 
 # Lost rows of a dataset are retried: their groups are written again.
 
@@ -76,8 +76,8 @@ def try_lost_again(connection: sqlite3.Connection, part: int, *, is_wanted: bool
     connection.execute("DELETE FROM dataset_stage WHERE part = ?", (part,))
 
 
-_DATASET = Table("dataset", ("part", "grouping", "fingerprint"))
-_STAGE = Table("dataset_stage", ("part", "name", "state"))
+_DATASET = InsertTable("dataset", ("part", "grouping", "fingerprint"))
+_STAGE = InsertTable("dataset_stage", ("part", "name", "state"))
 _OTHERS = ("written_group", "group_again", "dataset_stage")
 
 
@@ -159,11 +159,11 @@ class StoredDataset(StoredTask, DatasetJournal):
         if is_group and self._grouping is not None:
             row = first_row(record, self._grouping)
         place, warn = self._place, self._warn_of_unkept
-        self._writer.put(cell_work(place, self._task, row, record, warn, is_group=is_group))
+        self._writer.put(cell_write(place, self._task, row, record, warn, is_group=is_group))
 
     def dropped(self, row: DroppedRow, /) -> None:
         """Record that a row was dropped."""
-        self._writer.put(drop_work(self._place, self._task, row))
+        self._writer.put(drop_write(self._place, self._task, row))
 
     def written(self, group: GroupFile, /) -> None:
         """Record that a group is written."""

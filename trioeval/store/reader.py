@@ -20,7 +20,7 @@ from trioeval.store.database import is_running, lock_run, open_database, open_re
 from trioeval.store.dataset_writes import read_dataset_facts, read_dropped
 from trioeval.store.never_began import NeverBegan, read_never_began
 from trioeval.store.planner.owners import EndProcesses, leave, processes_of
-from trioeval.store.records import Source, read_body, read_calls, read_text, record_texts
+from trioeval.store.records import RecordSource, read_body, read_calls, read_text, record_texts
 from trioeval.store.row_pages import RowPage, RowQuery, read_row_page
 from trioeval.store.runs import delete_run, key_range, read_activity, read_runs
 from trioeval.store.schema import INDEX_BITS, RUNS
@@ -163,7 +163,7 @@ class Reader:
         failed_only: bool = False,
     ) -> Iterator[tuple[int, Mapping[str, Any]]]:
         """Yield the same with their indices."""
-        part, source = run.part(task), Source(self.path, task)
+        part, source = run.part(task), RecordSource(self.path, task)
         if part is not None:
             for index, text in record_texts(
                 self._connection, part, source, prompt_idx, failed_only=failed_only
@@ -173,7 +173,7 @@ class Reader:
     def record(self, run: RunFacts, task: str | None, index: int) -> Mapping[str, Any] | None:
         """Return one row; None if it was not recorded."""
         key = self._key(run, task, index)
-        source = Source(self.path, task)
+        source = RecordSource(self.path, task)
         text = None if key is None else read_body(self._connection, key, source)
         return None if text is None else source.parsed(index, text)
 

@@ -11,14 +11,21 @@ from trioeval.evaluation.reconcile import Reconciled, Retry, asks_anew, has_ende
 from trioeval.report.stored import RunStart
 from trioeval.store.dataset import try_lost_again
 from trioeval.store.records import is_unreadable
-from trioeval.store.runs import Mark, forget_replies, go_on, key_range, mark_rows, move_rows
+from trioeval.store.runs import (
+    Mark,
+    forget_replies,
+    key_range,
+    mark_rows,
+    move_rows,
+    record_resumption,
+)
 from trioeval.store.schema import INDEX_BITS
 
 _INDEX = (1 << INDEX_BITS) - 1
 
 
 @attrs.frozen(kw_only=True)
-class Going:
+class ResumedRun:
     """The state of a run at its start or resumption; the defaults are those of a new run."""
 
     number: int = 0
@@ -34,19 +41,19 @@ class Going:
     """Rows whose records cannot be read, of tasks that have any; they are run again."""
 
 
-def take_up(
+def resume_run(
     connection: sqlite3.Connection,
     run_id: str,
     start: RunStart,
     retry: Retry,
     reconciled: Mapping[str | None, Reconciled],
-) -> Going | None:
+) -> ResumedRun | None:
     """Record that a run is resumed, and how; None if it does not exist. In a transaction."""
     line = connection.execute("SELECT run FROM run WHERE id = ?", (run_id,)).fetchone()
     if line is None:
         return None
     number: int = line[0]
-    execution = go_on(connection, number, start)
+    execution = record_resumption(connection, number, start)
     parts = dict(connection.execute("SELECT task, part FROM part WHERE run = ?", (number,)))
     kept: dict[str | None, frozenset[int]] = {}
     retried: dict[str | None, frozenset[int]] = {}
@@ -64,7 +71,7 @@ def take_up(
         if retry.which in ("errors", "none"):
             try_lost_again(connection, part, is_wanted=retry.which == "errors")
     anew = {task: _anew(connection, part, retried[task]) for task, part in parts.items()}
-    return Going(
+    return ResumedRun(
         number=number,
         execution=execution,
         parts=parts,

@@ -60,7 +60,7 @@ def _begin_part(connection: sqlite3.Connection, number: int, start: RunStart, po
     return part
 
 
-def go_on(connection: sqlite3.Connection, number: int, start: RunStart) -> int:
+def record_resumption(connection: sqlite3.Connection, number: int, start: RunStart) -> int:
     """Record that a run is resumed; return the number of this execution."""
     execution: int = connection.execute(
         "UPDATE run SET state = 'open', utc_finished = NULL, totals = NULL, derived = NULL, "

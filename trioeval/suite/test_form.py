@@ -497,7 +497,9 @@ def _from_files(structure: Callable[[Any], Test], around: Around) -> Hook:
 
 def no_tests() -> Mistake:
     """Return the mistake of an empty list of tests."""
-    return Mistake("the list of tests is empty", f"leave the key out to send each prompt once, {NONE_HINT}")
+    return Mistake(
+        "the list of tests is empty", f"leave the key out to send each prompt once, {NONE_HINT}"
+    )
 
 
 def default_test_hook(converter: cattrs.Converter, around: Around, extra: ExtraForm) -> Hook:

@@ -1,4 +1,4 @@
-"""What a page tells of a lane: of one that runs, or of one as it was when its run ended. Pure."""
+"""The lanes of a page: of a running run, or of an ended one. Pure."""
 
 import hashlib
 import json
@@ -18,37 +18,37 @@ _SHOWN = 80  # cells of a name
 
 @attrs.frozen(kw_only=True)
 class LaneCard:
-    """A lane as it is shown. Texts are foreign."""
+    """A lane as a page shows it. Its texts are foreign."""
 
     id: str
-    """Of its elements in the page."""
+    """The id of its elements in the page."""
     name: str
-    """Its whole key, by which commands know it."""
+    """The key of the lane, for commands."""
     shown: str
-    """What people call it."""
+    """The short name."""
     mood: str
-    """`open`, `paused`, `probing` or `closed`; `ended` of a run that is over."""
+    """`open`, `paused`, `probing` or `closed`; `ended` for an ended run."""
     in_flight: int = 0
     limit: int = 0
     max_concurrency: int = 0
     rpm: float | None = None
     tpm: float | None = None
     facts: Sequence[tuple[str, str]] = ()
-    """What is told of it, each with its name."""
+    """The facts to show, each with its name."""
     waits: str | None = None
-    """What it waits for now, or has waited for."""
+    """The reason of its present wait, or of its past waits."""
     reason: str | None = None
-    """Why it is closed."""
+    """The reason why it is closed."""
     series: Series = ((), (), ())
 
     @property
     def points(self) -> str:
-        """Its timeline as JSON."""
+        """The chart as JSON."""
         return json.dumps(self.series, separators=(",", ":"))
 
 
 def lane_id(name: str) -> str:
-    """How the elements of a lane are called in a page, whatever its name is.
+    """Return the id of the elements of a lane in a page, for any name.
 
     Example:
         >>> lane_id("openai:gpt-4o") == lane_id("openai:gpt-4o") != lane_id("")
@@ -58,11 +58,11 @@ def lane_id(name: str) -> str:
 
 
 def live_cards(state: Mapping[str, Any], history: History) -> list[LaneCard]:
-    """The lanes of a run that goes on.
+    """Return the lanes of a running run.
 
     Args:
-        state: As `RunState.json`.
-        history: What was seen of them.
+        state: The state from `RunState.json`.
+        history: The history of the lanes.
     """
     labels = {lane["name"]: lane["label"] for lane in state["lanes"] if lane.get("label")}
     names = lane_names((lane["name"] for lane in state["lanes"]), labels)
@@ -94,10 +94,10 @@ def _live_card(lane: Mapping[str, Any], shown: str, history: History) -> LaneCar
 
 
 def ended_cards(activities: Sequence[Mapping[str, Any]]) -> list[LaneCard]:
-    """The lanes of a run that is over.
+    """Return the lanes of an ended run.
 
     Args:
-        activities: As `Reader.activity` tells them; the timelines are those of the last execution.
+        activities: The results of `Reader.activity`; charts show the last execution.
     """
     if not activities:
         return []
@@ -131,7 +131,7 @@ def _counts(lane: Mapping[str, Any], retried: int = 0) -> list[tuple[str, str]]:
 
 
 def wait_word(why: str) -> str:
-    """What somebody waits for, in a word or two.
+    """Return the reason of a wait in a word or two.
 
     Example:
         >>> wait_word("tokens"), wait_word("Godot")

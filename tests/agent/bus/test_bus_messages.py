@@ -164,7 +164,7 @@ def test_every_field_that_is_no_text_is_refused() -> None:
         "parents[0].msg_id: 5 is not text",
         "parents[0].kind: 6 is neither text nor None",
         "parents[0].meta: 'a': None: keys and values must be text",
-        "parents[1]: 'm' is not a Parent",
+        "parents[1]: 'm' is not a MessageParent",
         "links[0].url: 1 is not text",
         "links[0].label: 2 is neither text nor None",
         "links[0].kind: 3 is neither text nor None",

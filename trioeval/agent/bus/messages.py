@@ -192,10 +192,12 @@ def _mistakes(draft: Any) -> Iterator[str]:
     """Yield the mistakes of a draft, whose fields may have any type."""
     if not (isinstance(draft.type, str) and _TYPE.fullmatch(draft.type)):
         yield f"type: {draft.type!r} is not a valid message type: a word in capitals, as {', '.join(TYPES)}"
-    yield from _no_texts("", project_id=draft.project_id, body=draft.body)
+    yield from _text_mistakes("", project_id=draft.project_id, body=draft.body)
     if isinstance(draft.project_id, str) and not draft.project_id.strip():
         yield "project_id: blank; it is the id of the run"
-    yield from _neither("", task_id=draft.task_id, run_id=draft.run_id, issue_id=draft.issue_id)
+    yield from _optional_text_mistakes(
+        "", task_id=draft.task_id, run_id=draft.run_id, issue_id=draft.issue_id
+    )
     yield from _meta_mistakes("", draft.meta)
     yield from _items_mistakes("parents", draft.parents, MessageParent, _parent_mistakes)
     yield from _items_mistakes("links", draft.links, MessageLink, _link_mistakes)
@@ -216,23 +218,23 @@ def _items_mistakes(
 
 
 def _parent_mistakes(where: str, parent: MessageParent) -> Iterator[str]:
-    yield from _no_texts(where, msg_id=parent.msg_id)
-    yield from _neither(where, kind=parent.kind)
+    yield from _text_mistakes(where, msg_id=parent.msg_id)
+    yield from _optional_text_mistakes(where, kind=parent.kind)
     yield from _meta_mistakes(where, parent.meta)
 
 
 def _link_mistakes(where: str, link: MessageLink) -> Iterator[str]:
-    yield from _no_texts(where, url=link.url)
-    yield from _neither(where, label=link.label, kind=link.kind)
+    yield from _text_mistakes(where, url=link.url)
+    yield from _optional_text_mistakes(where, label=link.label, kind=link.kind)
 
 
-def _no_texts(where: str, **values: object) -> Iterator[str]:
+def _text_mistakes(where: str, **values: object) -> Iterator[str]:
     for name, value in values.items():
         if not isinstance(value, str):
             yield f"{where}{name}: {value!r} is not text"
 
 
-def _neither(where: str, **values: object) -> Iterator[str]:
+def _optional_text_mistakes(where: str, **values: object) -> Iterator[str]:
     for name, value in values.items():
         if not (value is None or isinstance(value, str)):
             yield f"{where}{name}: {value!r} is neither text nor None"

@@ -1,5 +1,5 @@
 # Apart from `cli.run.execution`: together they exceed 600 lines.
-"""Everything that is shown and counted of a run while it goes on."""
+"""The views and counters of a run in progress."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -27,29 +27,29 @@ from trioeval.report.run_metrics import RunMetrics
 from trioeval.report.run_state import LaneState, RunState, lane_states
 from trioeval.run import PreparedSuite, PreparedTask, Row, Status
 
-# How a run stands: what its rows and lanes tell, put together on demand.
+# The state of a run, computed from its rows and lanes on demand.
 
 
 @attrs.define(kw_only=True)
 class Picture:
-    """Collects what is known of a run while it goes on. `add` gets its rows as soon as each is over."""
+    """The data of the state of a run. `add` gets each row as soon as it ends."""
 
     total: int
     """Rows of the run, as far as they are known."""
     lanes: Lanes
     activity: Activity
     kept: Callable[[], int]
-    """Rows that are there already and whose turn has not come."""
+    """Rows of earlier executions whose turn has not come."""
     stopping: Callable[[], bool]
     """Whether no more rows are started."""
     counts: Counter[Status] = attrs.field(factory=Counter)
     not_graded: int = 0
     """Rows that succeeded and have no assertion; `counts` has them as passed."""
     _paces: dict[str, Pace] = attrs.field(factory=dict)
-    """How rows come, by lane."""
+    """The progress of rows by lane."""
 
     def expect(self, rows: Mapping[str, int]) -> None:
-        """So many more rows are to be run, by lane."""
+        """Add rows that will be run, by lane."""
         for lane, count in rows.items():
             self._pace(lane).expected += count
 
@@ -65,7 +65,7 @@ class Picture:
         self.not_graded += not is_graded
 
     def state(self) -> RunState:
-        """The picture of this moment. Inside of `trio.run`; not a checkpoint."""
+        """Return the present state. Inside of `trio.run`; not a checkpoint."""
         now = trio.current_time()
         kept, stopping = self.kept(), self.stopping()
         passed, failed, errors, not_run = (self.counts[status] for status in Status)
@@ -92,7 +92,7 @@ class Picture:
         if any(lane.mood == "paused" for lane in open_ones):
             return None
         found = all_left_s(self._paces.values(), now)
-        # A lane may have to wait longer than it goes on like this.
+        # A lane may have to wait longer than the rate of its rows suggests.
         return found and max([found, *(lane.eta_s for lane in open_ones if lane.eta_s is not None)])
 
     def _pace(self, lane: str) -> Pace:
@@ -104,21 +104,21 @@ class Picture:
 
 @attrs.frozen(kw_only=True)
 class Watching:
-    """Those who are told of what happens in a run that begins now, and show or count it."""
+    """The observers of a run that show or count its events."""
 
     prepared: PreparedSuite
     lanes: Lanes
     collector: Collector
-    """Knows which rows are there already, and tells of each that comes."""
+    """The collector of rows, which has those of earlier executions and reports each new row."""
     metrics: RunMetrics
     progress: Progress
-    """Tells of the run on stderr."""
+    """The progress on stderr."""
     verbose: bool
-    """Whether events are told of, a line each."""
+    """Whether events are printed, a line each."""
     stopping: Callable[[], bool]
-    """Tells whether no more rows are started."""
+    """Returns whether no more rows are started."""
     warn: Callable[[str], None]
-    """Told of what a person should know at once."""
+    """Called with warnings."""
     picture: Picture = attrs.field(init=False)
     tasks: TaskProgress = attrs.field(init=False)
 
@@ -149,31 +149,31 @@ class Watching:
         self.collector.watch = self._add
 
     def observe(self, event: Event) -> None:
-        """Take note of an event of the kernel."""
+        """Handle an event of the kernel."""
         self.picture.activity.observe(event)
         self.metrics.observe(event)
 
     def observe_agent(self, event: AgentEvent) -> None:
-        """Take note of what happens to an agent."""
+        """Handle an event of an agent."""
         self.tasks.observe(event)
         self.metrics.observe_agent(event)
 
     def observe_dataset(self, task: str | None, event: DatasetEvent) -> None:
-        """Take note of what happens to a dataset."""
+        """Handle an event of a dataset."""
         self.tasks.observe(event, task)
 
     async def show(self) -> None:
-        """Show how the run stands until cancelled, or until nobody can see it."""
+        """Show the progress until cancelled, or until it cannot be shown."""
         await self.progress.show(self.picture.state, self.tasks.lines)
 
     def settled(self, task: PreparedTask) -> None:
-        """The tests of a task are known by now."""
+        """Handle the tests of a task, which are known from now on."""
         self.collector.settled(task)
         self.picture.total += task.rows or 0
         self._expect(task)
 
     def row_is_over(self, row: Row) -> None:
-        """Take note of a row, which need not be the next one that is told of."""
+        """Count a row, which may end before earlier ones."""
         self.picture.add(row.status, row.lane, is_graded=is_graded(row))
 
     def _add(self, record: RowRecord, is_kept: bool) -> None:  # noqa: FBT001 - as it is called
@@ -191,10 +191,10 @@ class Watching:
 
 
 def _rows_of_lanes(prepared: PreparedSuite, kept: KeptRows) -> Mapping[str, int]:
-    """How many rows are asked of each lane, without those that are there already."""
+    """Return the number of rows of each lane, without those of earlier executions."""
     steps, lanes = prepared.steps, prepared.lane_names
     used = {lanes[place] for place in steps.used_providers}
-    if len(used) == 1:  # as in most suites; to look at each step takes some microseconds
+    if len(used) == 1:  # true for most suites; to look at each step takes some microseconds
         return {used.pop(): len(steps) - len(kept)}
     return Counter(lanes[step.provider_index] for step in steps if step.index not in kept)
 
@@ -219,12 +219,12 @@ def lane_labels(prepared: PreparedSuite) -> Mapping[str, str]:
 
 
 def _limit(lanes: Lanes, name: str) -> int | None:
-    """How many calls a lane allows now; those of helpers are none of the run's."""
+    """Return the present limit of a lane; None for a lane that is not one of the run's."""
     lane = lanes.by_name.get(name)
     return None if lane is None else lane.statistics().limit
 
 
 def _wanted(prepared: PreparedSuite) -> Mapping[str | None, int | None]:
-    """How many rows each dataset is to have, as far as the suite says it."""
+    """Return the number of rows of each dataset, as far as the suite sets it."""
     parts = {part.id: part.prepared.suite.settings for part in prepared.parts}
     return {task: own.rows for task, own in parts.items() if isinstance(own, ColumnsSettings)}

@@ -1,5 +1,5 @@
-# Apart from `cli.progress.run`: what tasks of each type do, without the rest of the run.
-"""What tasks of questions, datasets and agents are doing: a line for each, and for `--verbose` each event."""
+# Apart from `cli.progress.run`: the progress of tasks of each type, without the rest of the run.
+"""The progress of question, dataset and agent tasks: a line for each, and for `--verbose` each event."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -38,7 +38,7 @@ from trioeval.report.counts import counted
 TaskEvent: TypeAlias = QuestionEvent | DatasetEvent | AgentEvent
 
 _NAME = 50  # characters of a name
-_MOST = 400  # of a line
+_MOST = 400  # characters of a line
 _OVER = frozenset[str](OUTCOMES)
 _STATES = {
     "scheduled": "running",
@@ -48,31 +48,31 @@ _STATES = {
     "tool_finish": "running",
     "parsing": "running",
 }
-"""What a line calls the events of questions that are no outcome; those that are missing are waits."""
+"""The state of a question by event; other events that are not outcomes are waits."""
 
 
 @attrs.define
 class TaskProgress:
-    """Collects what is shown of tasks; `observe` goes to the run."""
+    """The progress of tasks; `observe` is an observer of the run."""
 
     warn: Callable[[str], None]
-    """Told of what a person should know at once."""
+    """Called with warnings."""
     wanted: Mapping[str | None, int | None] = attrs.field(factory=dict)
-    """Rows of each dataset; None where that is not known beforehand."""
+    """The number of rows of each dataset; None if it is not known beforehand."""
     tell: Callable[[str], None] | None = None
-    """Told of each event as a line."""
+    """Called with each event as a line."""
     began_at: float = 0.0
-    """The instant from which its seconds are counted."""
+    """The zero of the times in event lines."""
     _questions: "dict[str | None, _Questions]" = attrs.field(init=False, factory=dict)
     _datasets: "dict[str | None, _Dataset]" = attrs.field(init=False, factory=dict)
     _agents: "dict[str | None, _Agents]" = attrs.field(init=False, factory=dict)
 
     def expect(self, task: str | None, cases: int) -> None:
-        """It is known how many cases a task of agents has that are to be worked on."""
+        """Set the number of cases of an agent task that will run."""
         self._agents.setdefault(task, _Agents()).cases = cases
 
     def observe(self, event: TaskEvent, dataset: str | None = None) -> None:
-        """Take note of an event; those of a dataset do not say themselves whose they are."""
+        """Handle an event; `dataset` names the task of a dataset event, which does not have it."""
         if self.tell is not None:
             self.tell(event_line(event, self.began_at, dataset))
         match event:
@@ -89,11 +89,11 @@ class TaskProgress:
                 self._dataset(dataset).take(event)
 
     def ended(self, dataset: str | None) -> None:
-        """A dataset is over: its line goes."""
+        """Remove the line of a dataset that has ended."""
         self._dataset(dataset).is_over = True
 
     def lines(self) -> Sequence[str]:
-        """A line for each task that has something to tell, inert."""
+        """Return a line for each task with progress, inert."""
         tasks: Sequence[tuple[str, Mapping[str | None, _Task]]] = (
             ("questions", self._questions),
             ("dataset", self._datasets),
@@ -112,14 +112,14 @@ class TaskProgress:
 
 class _Task(Protocol):
     def line(self) -> str | None:
-        """How it stands; None where there is nothing to tell."""
+        """Return the progress; None if there is nothing to show."""
 
 
 @attrs.define
 class _Questions:
     queued: int = 0
     states: dict[int, str] = attrs.field(factory=dict)
-    """Of those that are under way."""
+    """The states of questions in progress."""
     outcomes: Counter[str] = attrs.field(factory=Counter)
 
     def take(self, event: QuestionEvent, index: int) -> None:
@@ -146,7 +146,7 @@ class _Dataset:
     dropped: int = 0
     open_groups: set[int] = attrs.field(factory=set)
     processor: str | None = None
-    """The one that is at work."""
+    """The processor that is running."""
     is_over: bool = False
 
     def take(self, event: DatasetEvent) -> None:
@@ -186,7 +186,7 @@ class _Dataset:
 class _Agents:
     cases: int | None = None
     states: dict[str, str] = attrs.field(factory=dict)
-    """Of cases that are under way, by name."""
+    """The states of cases in progress, by name."""
     over: set[str] = attrs.field(factory=set)
 
     def take(self, event: AgentEvent) -> None:
@@ -222,12 +222,12 @@ class _Agents:
 
 
 def event_line(event: TaskEvent, began_at: float, dataset: str | None = None) -> str:
-    """An event as one line, whatever models, tools and functions have written.
+    """Return an event as one line, inert whatever text it has.
 
     Args:
-        event: It.
-        began_at: The instant from which seconds are counted.
-        dataset: The id of the task of a dataset, whose events do not say it.
+        event: The event.
+        began_at: The zero of the times.
+        dataset: The id of the task of a dataset event.
 
     Example:
         >>> event = AttemptWaiting(at=12.5, task="repairs", case="words", agent="a", number=1)

@@ -1,4 +1,4 @@
-"""`--otel`: a run as spans and events of OpenTelemetry."""
+"""The observers that flags of the command line add to a run: metrics, traces and OpenTelemetry."""
 
 import errno
 import logging
@@ -35,27 +35,27 @@ if TYPE_CHECKING:
     from trioeval.serving.listening import Address
     from trioeval.telemetry.spans import Telemetry
 
-# `--metrics-port`: how a run stands, over HTTP, for Prometheus and whatever reads its format.
+# `--metrics-port`: the state of a run over HTTP, for Prometheus and compatible readers.
 #
-# What it tells is made between two steps of the run: so all numbers are of one instant, and nothing needs
-# a lock.
+# The metrics are made between two steps of the run, so all numbers are of one instant, and no lock is
+# needed.
 
 
-_HOST = "127.0.0.1"  # what a run does is nobody's business elsewhere
-_STOP_GRACE = 0.25  # seconds that an answer under way may take at the end of the run
+_HOST = "127.0.0.1"  # not visible to other machines
+_STOP_GRACE = 0.25  # seconds that a response may take at the end of the run
 _PLAIN = "text/plain; charset=utf-8"
 
 
 @asynccontextmanager
 async def serve_metrics(port: int | None, metrics: RunMetrics) -> AsyncGenerator[None]:
-    """Serve metrics for as long as the block, and say where; without a port, do nothing.
+    """Serve metrics for the duration of the block, and print the address; do nothing without a port.
 
     Args:
-        port: Of the loopback interface; 0 takes a free one.
-        metrics: What is served.
+        port: The port on the loopback interface; 0 chooses a free one.
+        metrics: The metrics.
 
     Raises:
-        UsageError: The port is taken, or the packages are missing that this needs.
+        UsageError: The port is in use, or packages are missing.
     """
     if port is None:
         await trio.lowlevel.checkpoint()
@@ -89,12 +89,12 @@ async def _listen(port: int) -> "tuple[list[trio.SocketListener], Address]":
 
 @attrs.frozen
 class MetricsPage:
-    """The one page there is, as an ASGI application behind its door."""
+    """The page of metrics as an ASGI application with its access checks."""
 
     _registry: "CollectorRegistry"
 
     async def __call__(self, scope: "Scope", _receive: "Receive", send: "Send") -> None:
-        """Answer."""
+        """Send the metrics."""
         headers = {
             name.decode("latin-1"): text.decode("latin-1") for name, text in scope["headers"]
         }
@@ -123,7 +123,7 @@ class MetricsPage:
 
 
 def registry_of(snapshot: Callable[[], Iterable[Family | Distribution]]) -> "CollectorRegistry":
-    """What the library makes its text of.
+    """Return the registry from which the library makes its text.
 
     Raises:
         UsageError: The library is not installed.
@@ -160,18 +160,18 @@ def _metric(family: Family | Distribution) -> "Metric":
 
 
 def _plain(label: str) -> str:
-    """A text that can be sent: half characters, which JSON may have, cannot."""
+    """Replace lone surrogates, which JSON may hold but UTF-8 cannot."""
     return label.encode("utf-8", "backslashreplace").decode()
 
 
-# `--trace FILE`: what lanes and calls did, and when, for a viewer of traces.
+# `--trace FILE`: the calls and waits of lanes over time, for trace viewers.
 
 
 def check_trace(path: Path | None) -> None:
-    """Refuse a file that could not be written, before anything is paid for; make its folder.
+    """Check that the file can be written, before any call is paid for; create its folder.
 
     Raises:
-        UsageError: It is a folder, or its folder cannot be written to.
+        UsageError: The path is a folder, or its folder is not writable.
     """
     if path is None:
         return
@@ -200,26 +200,26 @@ def open_trace(
     trace: Trace,
     warn: Callable[[str], None],
 ) -> Iterator[Observers | None]:
-    """Write down everything that observers are told, for as long as the block; a whole file in any case.
+    """Write all events to a file for the duration of the block; the file is complete in any case.
 
-    What stood in the file before is gone.
+    Earlier contents of the file are replaced.
 
     Args:
         path: The file; None writes nothing.
-        trace: Makes the records.
-        warn: Told of the first thing that cannot be written; the run goes on.
+        trace: The maker of records.
+        warn: Called with the first error of writing; the run continues.
 
     Yields:
-        Gives the observer of a task; None where nothing is written.
+        The observers of tasks; None if nothing is written.
 
     Raises:
-        OutputError: The file cannot be begun; nothing was called.
+        OutputError: The file cannot be opened; no call was made.
     """
     if path is None:
         yield None
         return
     try:
-        # Unbuffered: what a run did before it was killed is there.
+        # Unbuffered, so that the events before a kill are in the file.
         file = FileIO(path, "w", opener=_open_at_once)
     except OSError as error:
         raise OutputError(_cannot_write(path, error)) from error
@@ -234,9 +234,9 @@ def open_trace(
 
 @attrs.define(eq=False)
 class _Writing:
-    """A file that gets records until one cannot be written. A full disk must not cost the run.
+    """A file that gets records until one cannot be written. A full disk must not end the run.
 
-    What is written of that one is cut off: some viewers open no file with half a record.
+    A partial record is cut off: some viewers refuse a file with one.
     """
 
     path: Path
@@ -245,7 +245,7 @@ class _Writing:
     warn: Callable[[str], None]
     is_broken: bool = False
     _size: int = 0
-    """Bytes of whole records that are written."""
+    """Bytes of complete records."""
 
     def observe(self, task: str | None, row_of: RowOf, event: Event) -> None:
         if not self.is_broken and (text := self.trace.records(task, event, row_of=row_of)):
@@ -265,7 +265,7 @@ class _Writing:
             while left:
                 left = left[self.file.write(left) or 0 :]
         except OSError as error:
-            with suppress(OSError):  # not every file can be cut
+            with suppress(OSError):  # not every file can be truncated
                 self.file.truncate(self._size)
             self._give_up(error)
         self._size += len(whole)
@@ -284,7 +284,7 @@ def trace_of(
     limits: Mapping[str, int],
     keys: Mapping[str | None, Sequence[str]],
 ) -> Trace:
-    """What makes the records of a run."""
+    """Return the maker of records of a run."""
     hidden = [key for several in keys.values() for key in several]
     steps = {
         part.id: part.prepared.steps
@@ -306,7 +306,7 @@ def trace_of(
 
 
 def _open_at_once(path: str, flags: int) -> int:
-    """Open a file. A pipe that nobody reads is an error: nothing could end the waiting for somebody."""
+    """Open a file. A pipe without a reader is an error: waiting for one could not be ended."""
     number = os.open(path, flags | getattr(os, "O_NONBLOCK", 0), 0o666)
     if hasattr(os, "O_NONBLOCK"):
         os.set_blocking(number, True)
@@ -317,8 +317,8 @@ def _cannot_write(path: Path, error: OSError) -> str:
     return f"--trace {path}: cannot be written: {error.strerror or error}"
 
 
-_SENT_WITHIN = 5.0  # seconds at the end of a run; what is not sent by then is lost
-_TOLD = 200  # characters of what an exporter says
+_SENT_WITHIN = 5.0  # seconds at the end of a run; data that is not sent by then is lost
+_TOLD = 200  # characters of a message of an exporter
 
 _INSTALL = (
     "--otel needs the extra `otel`, and what exports: pip install 'trioeval[otel]' "
@@ -327,10 +327,10 @@ _INSTALL = (
 
 
 def check_telemetry(*, on: bool) -> None:
-    """Refuse to send what nobody can send, before anything is paid for.
+    """Check that telemetry can be sent, before any call is paid for.
 
     Raises:
-        UsageError: The extra `otel`, or whatever should export, is not installed.
+        UsageError: The extra `otel`, or the exporter, is not installed.
     """
     if not on:
         return
@@ -351,19 +351,19 @@ async def open_telemetry(
     keys: Sequence[str],
     warn: Callable[[str], None],
 ) -> AsyncGenerator["Telemetry | None"]:
-    """Send what happens in a run to OpenTelemetry; flush at the end of the block, behind the run.
+    """Send the events of a run to OpenTelemetry; flush at the end of the block, after the run.
 
-    Whatever does not take it delays the end of the block by some seconds, and nothing else.
+    An endpoint that does not respond delays the end of the block by some seconds only.
 
     Args:
-        on: Whether it is asked for.
-        run_id: Of the run.
-        description: Of the suite.
-        keys: What must not stand in anything that is told.
-        warn: Told once of what cannot be sent.
+        on: Whether telemetry is enabled.
+        run_id: The id of the run.
+        description: The description of the suite.
+        keys: Texts that must not appear in any attribute.
+        warn: Called once if data cannot be sent.
 
     Raises:
-        UsageError: The extra `otel`, or whatever should export, is not installed; nothing was called.
+        UsageError: The extra `otel`, or the exporter, is not installed; no call was made.
     """
     if not on:
         yield None
@@ -386,7 +386,7 @@ async def open_telemetry(
                 keys=keys,
             )
         finally:
-            # Also when the run was cancelled: of that run one wants to see most.
+            # Also after a cancelled run, which is the most interesting one.
             with trio.move_on_after(_SENT_WITHIN, shield=True) as scope:
                 async with trio.open_nursery() as nursery:
                     for finish in exporting.finish:
@@ -396,7 +396,7 @@ async def open_telemetry(
 
 
 class _Told(logging.Handler):
-    """Tells once of what exporters log, which they do from threads of their own."""
+    """A log handler that reports the first message of exporters, which log from their own threads."""
 
     def __init__(self, token: trio.lowlevel.TrioToken, warn: Callable[[str], None]) -> None:
         super().__init__(logging.WARNING)
@@ -405,7 +405,7 @@ class _Told(logging.Handler):
         self._is_told = False
 
     def emit(self, record: logging.LogRecord) -> None:
-        """An exporter has a problem. In any thread."""
+        """Report a message of an exporter. In any thread."""
         text = record.getMessage()
         if record.exc_info is not None and record.exc_info[1] is not None:
             text = f"{text} ({type(record.exc_info[1]).__name__})"
@@ -415,7 +415,7 @@ class _Told(logging.Handler):
             return
 
     async def of_failure(self, finish: Callable[[], object]) -> None:
-        """Send what is left, in a thread, and tell what is raised there. A checkpoint."""
+        """Flush in a thread, and report an exception. A checkpoint."""
         try:
             await trio.to_thread.run_sync(finish, abandon_on_cancel=True)
         except Exception as error:  # noqa: BLE001 - the code of others must not cost the results
@@ -428,13 +428,13 @@ class _Told(logging.Handler):
 
     @contextmanager
     def instead_of_logs(self, *, on: bool) -> Iterator[None]:
-        """For as long as the block, what exporters log is told here; of what comes later, nobody hears."""
+        """Report messages of exporters for the duration of the block; later ones are discarded."""
         if not on:
             yield
             return
         logger = logging.getLogger("opentelemetry")
         logger.addHandler(self)
-        logger.propagate = False  # a line that is logged again and again would tear the progress
+        logger.propagate = False  # repeated lines would break the progress display
         try:
             yield
         finally:

@@ -1,7 +1,7 @@
-"""Where the rows of a run go: into totals, result files, and the table that is shown. None is kept here.
+"""The destinations of the rows of a run: totals, result files, and the tables on the terminal.
 
-All of them are made of records, as the store of the run has them. Rows that are there already, from an
-earlier execution of the run, take their places between those that come.
+All of them are made from records, as the store of the run has them. Rows of earlier executions of the run
+are inserted in their places. No row is held here.
 """
 
 import sys
@@ -36,40 +36,40 @@ from trioeval.store import RunStart, StoredRun
 from trioeval.store.schema import INDEX_BITS
 
 _ALL_ROWS = 1 << INDEX_BITS
-_FILE_NAME = 100  # characters of one that are shown
-_FAILURES = 10  # rows of each task that did not pass, of which the reasons are shown
+_FILE_NAME = 100  # characters of a file name that are shown
+_FAILURES = 10  # groups of rows that did not pass and are shown for each task
 _REASON = 200  # characters of the reason why rows were not run
-_AT_ONCE = 64  # rows that are there already and are taken without letting others go on
+_AT_ONCE = 64  # earlier rows that are added without a checkpoint
 
 
 @attrs.define(kw_only=True)
 class Part:
-    """What is known of the rows of one task."""
+    """The rows of one task, as far as they are known."""
 
     head: Head
     task: PreparedTask
     first_rows: FirstRows | None
-    """What will be shown; None to show no rows."""
+    """The first rows for the table; None shows no rows."""
     failures: Failures
     totals: Totals
     keys: Sequence[str] = attrs.field(repr=False)
-    """Texts that must not stand in what is told of its suite."""
+    """Secrets that are removed from the tests of its suite."""
     kept: KeptRows
-    """Rows that are there already."""
+    """The rows of earlier executions."""
     dataset: DatasetResult | None = None
-    """How its dataset ended, if it makes one, and that is known."""
+    """The result of its dataset, if it makes one that has ended."""
     never_began: list[Mapping[str, Any]] = attrs.field(factory=list)
-    """Rows that are counted, and of which there are no records."""
+    """Ranges of rows that are counted but have no records."""
     taken: int = 0
-    """Every row before this index was taken."""
+    """All rows before this index were added."""
     kept_left: int = attrs.field(init=False)
-    """Rows that are there already and were not taken."""
+    """Rows of earlier executions that were not added yet."""
 
     def __attrs_post_init__(self) -> None:
         self.kept_left = len(self.kept)
 
     def kept_before(self, index: int) -> Iterator[RowRecord]:
-        """The rows that are there already, of those that were not taken, up to an index; they are taken."""
+        """Yield the earlier rows before an index that were not added yet; they count as added."""
         while self.taken < index:
             if not self.kept_left:
                 self.taken = index
@@ -81,12 +81,12 @@ class Part:
 
     @property
     def makes_dataset(self) -> bool:
-        """Whether it makes a dataset, and no rows."""
+        """Whether it makes a dataset, and has no rows."""
         return isinstance(self.task.prepared.suite.settings, ColumnsSettings)
 
     @property
     def is_whole(self) -> bool:
-        """Whether nothing of it is missing, so that others may be made of its rows."""
+        """Whether it is complete, so that other tasks can use its rows."""
         if self.makes_dataset:
             return self.dataset is not None and self.dataset.outcome == "complete"
         return (
@@ -96,11 +96,11 @@ class Part:
         )
 
     def tests(self) -> Iterator[Any]:
-        """What documents tell of its tests; nothing where they never became known."""
+        """Yield its tests for documents; nothing if they never became known."""
         return iter(()) if self.task.settle else config_tests(self.task.prepared.suite, self.keys)
 
     def derive(self) -> Iterator[str]:
-        """Make the derived metrics; what is wrong with them is told."""
+        """Compute the derived metrics, and yield their problems."""
         metrics, around = self.task.prepared.suite.derived_metrics, self.task.prepared.around
         for column in self.totals.columns:
             yield from derive(metrics, column, around)
@@ -108,16 +108,16 @@ class Part:
 
 @attrs.define
 class Collector:
-    """Takes the rows of a run, those of each task in index order."""
+    """The collector of the rows of a run, which gets the rows of each task in index order."""
 
     parts: Sequence[Part]
-    """Those of the suite's tasks, in their order."""
+    """The tasks of the suite, in order."""
     run: StoredRun
     outputs: Sequence[Path]
     info: RunInfo
-    """Of the run as it begins."""
+    """The facts of the run at its start."""
     watch: Callable[[RowRecord, bool], None] = lambda _row, _kept: None
-    """Told of each row, as a record with nothing left out, and whether it was there already."""
+    """Called with each row, as a record with all of its parts, and whether an earlier execution ran it."""
     _lines: list[LinesFile] = attrs.field(init=False)
     _by_task: dict[str | None, Part] = attrs.field(init=False)
 
@@ -137,16 +137,16 @@ class Collector:
         cell: int,
         tests: int,
     ) -> "Collector":
-        """One for the rows of a suite.
+        """Return a collector for the rows of a suite.
 
         Args:
             prepared: The suite.
-            start: What is known of the run when it begins.
-            run: Where it is kept.
-            outputs: Result files.
-            info: Of the run as it begins.
-            cell: Characters of an answer that are shown.
-            tests: Tests of each task that are shown; 0 shows no rows.
+            start: The data about the run at its start.
+            run: The stored run.
+            outputs: The result files.
+            info: The facts of the run at its start.
+            cell: The most characters of an output in the table.
+            tests: The most tests of each task in the table; 0 shows no rows.
         """
         parts = [
             Part(
@@ -164,7 +164,7 @@ class Collector:
 
     @property
     def datasets(self) -> Sequence[DatasetResult]:
-        """How the datasets of all tasks ended; one of which nothing was heard was not built."""
+        """The results of the datasets of all tasks; one without a result was not built."""
         found = []
         for part in self.parts:
             settings = part.task.prepared.suite.settings
@@ -178,7 +178,7 @@ class Collector:
 
     @property
     def unopened(self) -> int:
-        """Tasks whose tests never became known, although the rows that they are are all there."""
+        """Tasks whose tests never became known, although the task that they are made from is complete."""
         waiting = [
             self._by_task.get(rows_of.task)
             for part in self.parts
@@ -188,38 +188,38 @@ class Collector:
 
     @property
     def totals(self) -> Totals:
-        """Those of all rows."""
+        """The totals of all rows."""
         if len(self.parts) == 1:
             return self.parts[0].totals
         return Totals.joined(part.totals for part in self.parts)
 
     @property
     def kept_left(self) -> int:
-        """Rows of all tasks that are there already and were not taken."""
+        """Rows of earlier executions in all tasks that were not added yet."""
         return sum(part.kept_left for part in self.parts)
 
     def settled(self, task: PreparedTask) -> None:
-        """The tests of a task are known by now."""
+        """Set the tests of a task, which are known from now on."""
         self._by_task[task.id].task = task
 
     def dataset(self, result: DatasetResult) -> None:
-        """The dataset of a task is over: keep what became of it, without secrets."""
+        """Store the result of the dataset of a task, without secrets."""
         part = self._by_task[result.task]
         part.dataset = read_dataset(hide_in(dataset_json(result), part.keys))
 
     def open(self) -> None:
-        """Begin all files that get rows as they come.
+        """Open all files that get rows one by one.
 
         Raises:
-            OutputError: One of them cannot be opened.
+            OutputError: A file cannot be opened.
         """
         for lines in self._lines:
             lines.open()
 
     async def add(self, row: Row) -> OutputError | None:
-        """Take a row, after those before it that are there already.
+        """Add a row, after earlier rows before it.
 
-        The error is the first that a file met; rows are counted all the same.
+        Return the first error of a file; the row is counted in any case.
         """
         part = self._by_task[row.task]
         await self._take_kept(part, row.index)
@@ -230,7 +230,7 @@ class Collector:
         return next(self._errors(), None)
 
     async def add_many(self, rows: RowsNotRun) -> None:
-        """Take rows that never began, after those before them that are there already.
+        """Add rows that never started, after earlier rows before them.
 
         They are counted, and are left out of files and tables.
         """
@@ -246,7 +246,7 @@ class Collector:
         part.never_began.append(range_json(rows.indices, first.outcome, first.error))
 
     async def add_rest(self) -> None:
-        """No row will come: take those that are there already behind the last one."""
+        """Add the earlier rows behind the last one, as no further row will come."""
         for part in self.parts:
             rows = part.task.rows
             await self._take_kept(part, _ALL_ROWS if rows is None else rows)
@@ -255,7 +255,7 @@ class Collector:
         for count, record in enumerate(part.kept_before(end), 1):
             self._take(part, record, is_kept=True)
             if count % _AT_ONCE == 0:
-                # Rows are taken also when the run is cancelled: all of them are to be written.
+                # Rows are added even if the run is cancelled: all of them are to be written.
                 await trio.lowlevel.cancel_shielded_checkpoint()
 
     def _take(self, part: Part, record: RowRecord, *, is_kept: bool) -> None:
@@ -270,29 +270,29 @@ class Collector:
                 lines.add(line)
 
     def derive(self) -> Iterator[str]:
-        """No row will follow: make the derived metrics; what is wrong with them is told."""
+        """Compute the derived metrics after the last row, and yield their problems."""
         for part in self.parts:
             yield from part.derive()
 
     def _errors(self) -> Iterator[OutputError]:
-        """The first that each file met while rows came."""
+        """Yield the first error of each file so far."""
         yield from (lines.error for lines in self._lines if lines.error is not None)
 
     def close(self, info: RunInfo) -> Sequence[OutputError]:
-        """Write all documents and let go of everything.
+        """Write all documents and close all files.
 
-        A document that cannot be written costs no other one. They are made from what the store of the
-        run has, and what it could not write.
+        A document that cannot be written does not affect others. Documents are made from the store of the
+        run, and from the rows that could not be stored.
 
         Returns:
-            Why files could not be written.
+            The errors of writing files.
         """
         for lines in self._lines:
             lines.close()
         return [*self._errors(), *write_documents(self.outputs, self.results(info))]
 
     def results(self, info: RunInfo) -> Sequence[Results]:
-        """What documents are made from: the run, or its tasks."""
+        """Return the data of documents: the run, or its tasks."""
         return [self._results(part, info) for part in self.parts]
 
     def _results(self, part: Part, info: RunInfo) -> Results:
@@ -318,14 +318,14 @@ class Collector:
 
 
 def write_documents(outputs: Sequence[Path], results: Sequence[Results]) -> Sequence[OutputError]:
-    """Write all result files that are not written as rows come.
+    """Write all result files that are not written row by row.
 
     Args:
-        outputs: Files, some of which may be JSON Lines, which are passed over.
+        outputs: The files; JSON Lines are skipped.
         results: The tasks of a run.
 
     Returns:
-        Why some of them could not be written.
+        The errors.
     """
     errors = []
     for path in outputs:
@@ -346,7 +346,7 @@ def write_documents(outputs: Sequence[Path], results: Sequence[Results]) -> Sequ
     return errors
 
 
-# What is shown of a run at its end: the first rows, what failed, how each task ended, and what it took.
+# The results on the terminal: the first rows, failures, totals of each task, and usage.
 
 
 _NAME = 50  # characters of a name
@@ -378,7 +378,7 @@ def show_results(
     for part in parts:
         try:
             _show_rows(part, partial(command, part.head.task))
-        except OutputError as error:  # once: what follows goes nowhere
+        except OutputError as error:  # once: all further output would fail as well
             failure = error
     for part in parts:
         _show_totals(part)
@@ -405,7 +405,7 @@ def _show_dataset(result: DatasetResult) -> None:
 
 
 def ended_lines(result: DatasetResult) -> Sequence[str]:
-    """The block of a dataset at the end of a run, as it is seen from the working folder."""
+    """Return the lines of a dataset at the end of a run, with paths relative to the working folder."""
     first, *others = dataset_lines(result, Path.cwd())
     return [
         f"task {inert(result.task or 'dataset', _NAME)}: {first}",

@@ -20,7 +20,14 @@ from trioeval.grading.kinds.trajectories import trajectory_summary
 from trioeval.grading.model import Assertion
 from trioeval.grading.reply_json import objects_in
 from trioeval.grading.services import Answer, Outside, own_prompt
-from trioeval.grading.strict_reading import Read, UnusableReplyError, ask, names_of, reason_of, told
+from trioeval.grading.strict_reading import (
+    JudgeReading,
+    UnusableReplyError,
+    ask,
+    names_of,
+    reading_metadata,
+    reason_of,
+)
 from trioeval.grading.subject import Subject
 from trioeval.text import number_text, output_text, quote
 
@@ -117,7 +124,7 @@ def _transcript(window: Sequence[Turn]) -> str:
     return "\n\n".join(said)
 
 
-async def _judge_window(window: Sequence[Turn], outside: Outside) -> Read[tuple[bool, str]]:
+async def _judge_window(window: Sequence[Turn], outside: Outside) -> JudgeReading[tuple[bool, str]]:
     messages = [{"input": turn["input"], "output": turn["output"]} for turn in window]
     names = names_of(messages=messages, __transcript=_transcript(window))
     prompt = outside.grader.render(own_prompt("conversation_relevance"), names)
@@ -127,7 +134,7 @@ async def _judge_window(window: Sequence[Turn], outside: Outside) -> Read[tuple[
 
 async def _judge(subject: Subject, _value: Any, assertion: Assertion, outside: Outside) -> Finding:
     windows = windows_of(turns_of(subject), _window_size(assertion))
-    found: list[Read[tuple[bool, str]]] = await outside.together(
+    found: list[JudgeReading[tuple[bool, str]]] = await outside.together(
         [functools.partial(_judge_window, window, outside) for window in windows]
     )
     relevant = sum(read.value[0] for read in found)
@@ -145,7 +152,7 @@ async def _judge(subject: Subject, _value: Any, assertion: Assertion, outside: O
         score >= least - EPSILON,
         "\n".join([reason, *faults]),
         score=score,
-        metadata=told(*found),
+        metadata=reading_metadata(*found),
     )
 
 

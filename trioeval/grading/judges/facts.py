@@ -20,13 +20,13 @@ from trioeval.grading.model import Assertion
 from trioeval.grading.reply_json import objects_in
 from trioeval.grading.services import Answer, Outside, own_prompt
 from trioeval.grading.strict_reading import (
-    Read,
+    JudgeReading,
     UnusableReplyError,
     ask,
     clamped,
     names_of,
+    reading_metadata,
     reason_of,
-    told,
 )
 from trioeval.grading.subject import Subject
 from trioeval.text import number_text, quote, score_text
@@ -74,7 +74,7 @@ async def _closed_qa_judge(
     holds = read.value
     verb = "meets" if holds else "does not meet"
     reason = f"the output {verb} the criterion: {read.replies[-1].strip()}"
-    return Finding(holds, reason, metadata=told(read))
+    return Finding(holds, reason, metadata=reading_metadata(read))
 
 
 # Whether an answer is relevant to its question: a judge guesses the question from the answer.
@@ -99,7 +99,7 @@ async def _relevance_judge(
         asked = query
     prompt = outside.grader.render(own_prompt("answer_relevance"), names_of(answer=output))
     question = functools.partial(ask, outside, prompt, _read_question, wanted="one question")
-    questions: list[Read[str]] = await outside.together([question] * _QUESTIONS)
+    questions: list[JudgeReading[str]] = await outside.together([question] * _QUESTIONS)
     own, *guessed = await outside.together(
         [
             functools.partial(outside.grader.embed, text)
@@ -114,7 +114,7 @@ async def _relevance_judge(
         f"the relevance is {score_text(score, least)}, the threshold {number_text(least)}",
         score=score,
         metadata={
-            **told(*questions),
+            **reading_metadata(*questions),
             "generatedQuestions": [
                 {"question": one.value, "similarity": similarity}
                 for one, similarity in zip(questions, near, strict=True)
@@ -199,7 +199,7 @@ async def _judge(subject: Subject, value: Any, _assertion: Assertion, outside: O
         reason,
         score=score,
         negated=clamped(1 - score),
-        metadata={**told(read), "category": letter},
+        metadata={**reading_metadata(read), "category": letter},
     )
 
 

@@ -90,8 +90,10 @@ async def _judge(subject: Subject, value: Any, _assertion: Assertion, outside: O
     counted = [flag for flag in flags if not value or flag.category in value]
     metadata = {"flags": [_shown(flag) for flag in flags]}
     if counted:
-        told = ", ".join(flag.description or flag.category for flag in counted)
-        return Finding(holds=False, reason=f"the moderation reported {told}", metadata=metadata)
+        reading_metadata = ", ".join(flag.description or flag.category for flag in counted)
+        return Finding(
+            holds=False, reason=f"the moderation reported {reading_metadata}", metadata=metadata
+        )
     what = "none of these categories" if value else "nothing"
     return Finding(holds=True, reason=f"the moderation reported {what}", metadata=metadata)
 

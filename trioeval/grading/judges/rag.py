@@ -21,7 +21,7 @@ from trioeval.grading.judges.shapes import (
 from trioeval.grading.kind import Finding, Kinds, is_anything
 from trioeval.grading.model import Assertion
 from trioeval.grading.services import Answer, Outside, own_prompt
-from trioeval.grading.strict_reading import UnusableReplyError, ask, names_of, told
+from trioeval.grading.strict_reading import UnusableReplyError, ask, names_of, reading_metadata
 from trioeval.grading.subject import Subject
 from trioeval.text import number_text, quote, score_text
 
@@ -193,7 +193,7 @@ async def _recall(subject: Subject, value: Any, assertion: Assertion, outside: O
     )
     lines = read.value.lines
     metadata = {
-        **told(read),
+        **reading_metadata(read),
         "context": context,
         "sentenceAttributions": [
             {"sentence": line, "attributed": attributed} for line, attributed in lines
@@ -216,7 +216,7 @@ async def _relevance(
         wanted="sentences copied from the context, or Insufficient Information,",
     )
     metadata = {
-        **told(read),
+        **reading_metadata(read),
         "context": context,
         "extractedSentences": list(read.value.quoted),
         "totalContextUnits": read.value.units,
@@ -337,7 +337,11 @@ async def _judge(subject: Subject, _value: Any, assertion: Assertion, outside: O
         f"the context supports {supported} of {total} statements;"
         f" the threshold is {number_text(least)}"
     )
-    metadata = {**told(statements, verdicts), "context": context, "statements": statements.value}
+    metadata = {
+        **reading_metadata(statements, verdicts),
+        "context": context,
+        "statements": statements.value,
+    }
     return Finding(score >= least - EPSILON, reason, score=score, metadata=metadata)
 
 

@@ -12,14 +12,14 @@ from trioeval.grading.model import Assertion
 from trioeval.grading.reply_json import objects_in
 from trioeval.grading.services import Answer, Outside, own_prompt
 from trioeval.grading.strict_reading import (
-    Read,
+    JudgeReading,
     UnusableReplyError,
     ask,
     clamped,
     names_of,
+    reading_metadata,
     reason_of,
     score_of,
-    told,
 )
 from trioeval.grading.subject import Subject
 from trioeval.text import number_text, parse_json, quote, score_text
@@ -87,7 +87,7 @@ def _parsed(prompt: str) -> Any:
 
 async def _one(
     subject: Subject, criteria: str, outside: Outside
-) -> tuple[Read[list[str]], Read[tuple[float, str]]]:
+) -> tuple[JudgeReading[list[str]], JudgeReading[tuple[float, str]]]:
     grader = outside.grader
     steps = await ask(
         outside,
@@ -128,7 +128,7 @@ async def _g_eval_judge(
         "\n\n".join(read.value[1] for _, read in found),
         score=score,
         metadata={
-            **told(*(read for both in found for read in both)),
+            **reading_metadata(*(read for both in found for read in both)),
             "steps": [steps.value for steps, _ in found],
         },
     )
@@ -227,7 +227,7 @@ def _read_pass(found: Mapping[str, Any], *, lenient: bool) -> bool | None:
     raise UnusableReplyError(msg)
 
 
-def found_by(read: Read[Finding], **metadata: Any) -> Finding:
+def found_by(read: JudgeReading[Finding], **metadata: Any) -> Finding:
     """Return the finding that was read, with the question and the replies."""
     found = read.value
     return Finding(
@@ -235,7 +235,7 @@ def found_by(read: Read[Finding], **metadata: Any) -> Finding:
         found.reason,
         score=found.score,
         negated=found.negated,
-        metadata={**told(read), **metadata},
+        metadata={**reading_metadata(read), **metadata},
     )
 
 

@@ -25,7 +25,7 @@ from trioeval.grading.kind import (
 from trioeval.grading.kinds.measures import Panel, config_check, reliable
 from trioeval.grading.model import Assertion
 from trioeval.grading.services import Outside, own_prompt
-from trioeval.grading.strict_reading import Read, ask, told
+from trioeval.grading.strict_reading import JudgeReading, ask, reading_metadata
 from trioeval.grading.subject import Subject
 
 EPSILON = 2.0**-52
@@ -124,7 +124,7 @@ _WANTED = 'one JSON object {"index": number of the best output, "reason": text}'
 
 async def _choose(
     order: Sequence[int], texts: Sequence[str | None], criteria: str, outside: Outside
-) -> Read[int]:
+) -> JudgeReading[int]:
     """Return the position, among the outputs shown, of the one that a judge chooses."""
     shown = [texts[place] for place in order]
     names = comparison_names(criteria, [_ABSENT if text is None else text for text in shown])
@@ -139,15 +139,15 @@ async def _judge(
     panel = Panel.of(assertion, compares=True)
     texts = [None if one is None else one.subject.text for one in contenders]
     orders = orders_of(len(texts), repeat=panel.repeat, swap=panel.swap)
-    reads: list[Read[int]] = await outside.together(
+    reads: list[JudgeReading[int]] = await outside.together(
         [functools.partial(_choose, order, texts, value, outside) for order in orders]
     )
     choices = [order[read.value] for order, read in zip(orders, reads, strict=True)]
     choice = combine_choices(choices)
     if choice.winner is None:
         msg = f"the judge cannot decide: it chose the outputs {', '.join(map(str, choices))}"
-        raise GradingError(msg, metadata={**told(*reads), "choices": choices})
-    metadata = told(*reads)
+        raise GradingError(msg, metadata={**reading_metadata(*reads), "choices": choices})
+    metadata = reading_metadata(*reads)
     if len(orders) > 1:
         metadata |= {"agreement": choice.agreement, "choices": choices}
     return [

@@ -82,7 +82,7 @@ THRESHOLD = 0.75
 
 
 @attrs.frozen
-class _Near:
+class _Similarity:
     """The similarity of one text."""
 
     passed: bool
@@ -99,17 +99,17 @@ class _Measure:
     of: Callable[[Vector, Vector], float]
     is_distance: bool = False
 
-    def near(self, one: Vector, other: Vector, threshold: float, *, inverted: bool) -> _Near:
+    def near(self, one: Vector, other: Vector, threshold: float, *, inverted: bool) -> _Similarity:
         found = self.of(one, other)
         score = 1 / (1 + found) if self.is_distance else found
         passes_at_most = self.is_distance is not inverted
         passed = found <= threshold + EPSILON if passes_at_most else found >= threshold - EPSILON
         shown = score_text(found, threshold)
         reason = f"the {self.name} is {shown}, the threshold {number_text(threshold)}"
-        return _Near(passed, 1 - score if inverted else score, reason)
+        return _Similarity(passed, 1 - score if inverted else score, reason)
 
 
-def decide(found: Sequence[_Near], *, inverted: bool) -> _Near:
+def decide(found: Sequence[_Similarity], *, inverted: bool) -> _Similarity:
     """Return the decisive one of several texts: one similar text is enough; under `not-` none may be similar.
 
     Args:

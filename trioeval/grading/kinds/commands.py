@@ -13,7 +13,16 @@ from urllib.parse import urlsplit
 import attrs
 
 from trioeval.errors import GradingError, Problem, ScriptError
-from trioeval.grading.kind import Asking, Finding, Kind, Kinds, is_anything, is_number, is_said
+from trioeval.grading.kind import (
+    Asking,
+    Finding,
+    Kind,
+    Kinds,
+    expectation,
+    is_anything,
+    is_number,
+    is_said,
+)
 from trioeval.grading.kinds.files import workspace_of
 from trioeval.grading.kinds.scripts import failed, finite, read_result
 from trioeval.grading.model import Assertion
@@ -123,16 +132,14 @@ _SHOWN = 1000  # characters
 
 
 @attrs.frozen(kw_only=True)
-class _Asked:
+class _CommandSettings:
     words: tuple[str, ...]
     limit: float
     exit_code: int
     env: Mapping[str, str]
 
 
-async def _command(
-    subject: Subject, value: Any, _assertion: Assertion, outside: Outside
-) -> Finding:
+async def _command(subject: Subject, value: Any, assertion: Assertion, outside: Outside) -> Finding:
     workspace = workspace_of(subject)
     try:
         asked = _read(value)
@@ -141,7 +148,7 @@ async def _command(
     ran = await outside.run(asked.words, folder=workspace, environ=asked.env, limit=asked.limit)
     reason = f"{quote(shlex.join(asked.words))} {ran.how}"
     if ran.code is not None and asked.exit_code not in (0, ran.code):
-        reason = f"{reason}, expected {asked.exit_code}"
+        reason = f"{reason}, {expectation(assertion, str(asked.exit_code))}"
     if told := _last_lines(ran.output):
         reason = f"{reason}:\n{told}"
     return Finding(
@@ -157,10 +164,10 @@ def _last_lines(output: str) -> str:
     return told if len(told) <= _SHOWN else f"…{told[-_SHOWN:]}"
 
 
-def _read(value: Any) -> _Asked:
+def _read(value: Any) -> _CommandSettings:
     """Return the settings in a value; raise `ValueError` if a command line cannot be split."""
     said = value if isinstance(value, Mapping) else {"command": value}
-    return _Asked(
+    return _CommandSettings(
         words=_words(said["command"]),
         limit=said.get("timeoutMs", LIMIT * 1000) / 1000,
         exit_code=said.get("exitCode", 0),

@@ -124,7 +124,7 @@ def _json(workspace: Path, value: Any, _assertion: Assertion) -> Finding:
             return Finding(holds=False, reason=f"{asked['path']} not found in {what}")
         found, what = values[0], f"{asked['path']} in {what}"
     if "equals" in asked and not same_json(found, asked["equals"]):
-        reason = f"{what} is {quote(found)}, expected {quote(asked['equals'])}"
+        reason = f"{what} is {quote(found)}, not {quote(asked['equals'])}"
         return Finding(holds=False, reason=reason)
     if "schema" in asked:
         try:

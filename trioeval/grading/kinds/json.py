@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 
 from trioeval.errors import GradingError, Problem
-from trioeval.grading.flow_yaml import DEEPEST, Allowance, read_yaml
+from trioeval.grading.flow_yaml import DEEPEST, ParseAllowance, read_yaml
 from trioeval.grading.kind import SLOW_AT_ONCE, Finding, Kind, Kinds
 from trioeval.grading.model import Assertion
 from trioeval.grading.schemas import Rules, rules_of, schema_of, schema_problems
@@ -64,7 +64,7 @@ def objects_in(text: str) -> Iterator[dict[str, Any]]:
     """
     braces = _Braces.of(text)
     left = _READ + 4 * len(text)
-    allowance = Allowance(_MOST_EVENTS)
+    allowance = ParseAllowance(_MOST_EVENTS)
     behind = 0
     for number, start in enumerate(braces.places):
         if start < behind or text[start] != "{":
@@ -146,7 +146,7 @@ def _read(read: Callable[[str], Any], region: str) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def _read_loosely(region: str, allowance: Allowance) -> Any:
+def _read_loosely(region: str, allowance: ParseAllowance) -> Any:
     text = _COMMENT.sub(_as_yaml, region) if "//" in region else region
     return read_yaml(text, allowance)
 

@@ -10,7 +10,15 @@ from typing import Any, Literal, get_args
 import attrs
 
 from trioeval.errors import GradingError, Problem
-from trioeval.grading.kind import Finding, Kind, Kinds, OutsideJudge, is_any_text, is_anything
+from trioeval.grading.kind import (
+    Finding,
+    Kind,
+    Kinds,
+    OutsideJudge,
+    expectation,
+    is_any_text,
+    is_anything,
+)
 from trioeval.grading.model import Assertion, Verdict
 from trioeval.grading.services import Answer, Flag, Grader, Outside
 from trioeval.grading.strict_reading import or_failure
@@ -133,7 +141,7 @@ def reliable(judge: OutsideJudge, *, threshold: float = _HALF) -> OutsideJudge:
         if panel.repeat == 1:
             return await one(subject, value, assertion, outside)
         # A recorded reply would only repeat the same judgement.
-        afresh = attrs.evolve(outside, grader=_Afresh(outside.grader))
+        afresh = attrs.evolve(outside, grader=_UncachedGrader(outside.grader))
         calls = [
             functools.partial(one, subject, value, assertion, afresh if place else outside)
             for place in range(panel.repeat)
@@ -208,7 +216,7 @@ def _part(finding: Finding) -> Verdict:
 
 
 @attrs.frozen
-class _Afresh:
+class _UncachedGrader:
     """A grader that uses no recorded replies."""
 
     grader: Grader
@@ -287,16 +295,13 @@ def perplexity_of(log_probs: Iterable[float]) -> float:
         return math.inf
 
 
-def _finish_reason(subject: Subject, value: Any, _assertion: Assertion) -> Finding:
+def _finish_reason(subject: Subject, value: Any, assertion: Assertion) -> Finding:
     if not subject.finish_reason:
         return Finding(holds=False, reason="the provider reported no finish reason")
     holds = subject.finish_reason.lower() == value.lower()
-    expected = (
-        f"is {quote(value)}"
-        if holds
-        else f"is {quote(subject.finish_reason)}, expected {quote(value)}"
-    )
-    reason = f"the finish reason {expected}"
+    reason = f"the finish reason is {quote(subject.finish_reason)}"
+    if holds is assertion.type.startswith("not-"):
+        reason = f"{reason}, {expectation(assertion, quote(value))}"
     return Finding(holds, reason)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from trioeval.errors import Problem, ScriptError
 from trioeval.grading.kind import Asking, Extra, Finding, Kind, Kinds, OutsideJudge, is_said
 from trioeval.grading.model import Assertion, Verdict
-from trioeval.grading.services import Code, Outside
+from trioeval.grading.services import Outside, ScriptRunner
 from trioeval.grading.subject import Subject
 from trioeval.scripting.evaluator import program as evaluator
 from trioeval.scripting.javascript import Script, assertion_script
@@ -218,7 +218,7 @@ _KEPT = 256
 
 
 def _judging(
-    runner: Callable[[Code], Callable[[str, Any], Awaitable[Any]]], *, strict: bool
+    runner: Callable[[ScriptRunner], Callable[[str, Any], Awaitable[Any]]], *, strict: bool
 ) -> OutsideJudge:
     """Return the judge of a language, made of its runner."""
 
@@ -285,7 +285,7 @@ def _javascript_fault(code: str) -> tuple[str, bool] | None:
 
 def _kind(
     language: str,
-    runner: Callable[[Code], Callable[[str, Any], Awaitable[Any]]],
+    runner: Callable[[ScriptRunner], Callable[[str, Any], Awaitable[Any]]],
     *,
     strict: bool = False,
     **more: Any,

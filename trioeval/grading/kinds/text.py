@@ -9,7 +9,16 @@ from importlib.resources import files
 from typing import Any
 
 from trioeval.errors import GradingError, Problem
-from trioeval.grading.kind import Finding, Kind, Kinds, SlowError, is_any_text, is_anything, is_text
+from trioeval.grading.kind import (
+    Finding,
+    Kind,
+    Kinds,
+    SlowError,
+    expectation,
+    is_any_text,
+    is_anything,
+    is_text,
+)
 from trioeval.grading.model import Assertion
 from trioeval.grading.patterns import Pattern, compile_javascript, found_at_once, found_in_time
 from trioeval.grading.subject import Subject
@@ -230,11 +239,11 @@ def _levenshtein(subject: Subject, value: str, assertion: Assertion) -> Finding:
     return _finding("is", f"{relation} {edits} from {quote(value)}{found}", holds=holds)
 
 
-def _word_count(subject: Subject, value: Any, _assertion: Assertion) -> Finding:
+def _word_count(subject: Subject, value: Any, assertion: Assertion) -> Finding:
     least, most = _bounds(value)
     count = sum(1 for _ in _WORD.finditer(subject.text))  # no call is long: other threads go on
     words = "1 word" if count == 1 else f"{count} words"
-    expected = f"expected {_range_text(least, most)}"
+    expected = expectation(assertion, _range_text(least, most))
     return _finding("has", f"{words}, {expected}", holds=least <= count <= most)
 
 

@@ -9,7 +9,7 @@ import attrs
 from trioeval.errors import GradingError, Problem
 from trioeval.grading.kind import SLOW_AT_ONCE, Finding, Kind, Kinds, are_said
 from trioeval.grading.kinds.tool_names import UnreadableError, tool_names
-from trioeval.grading.kinds.traces import Counted, read_counted
+from trioeval.grading.kinds.traces import BoundedCount, read_counted
 from trioeval.grading.kinds.workspace_files import matches
 from trioeval.grading.model import Assertion
 from trioeval.grading.schemas import document_faults
@@ -280,18 +280,18 @@ def _skills(calls: Any) -> Iterator[str]:
                 yield name
 
 
-def _fits(name: str, counted: Counted) -> bool:
+def _fits(name: str, counted: BoundedCount) -> bool:
     right = counted.name is None or name == counted.name
     return right and (counted.pattern is None or matches(name, counted.pattern))
 
 
-def _skill_count(value: Any) -> Counted | None:
+def _skill_count(value: Any) -> BoundedCount | None:
     """Return the settings of an object; None if it is invalid."""
     counted = read_counted(value, whole=True)
     return counted if counted is not None and (counted.name or counted.pattern) else None
 
 
-def _is_bounded(counted: Counted) -> bool:
+def _is_bounded(counted: BoundedCount) -> bool:
     return counted.least is not None or counted.most not in {None, 0}
 
 

@@ -18,7 +18,7 @@ from trioeval.text import number_text, quote
 
 
 @attrs.frozen
-class Counted:
+class BoundedCount:
     """The things that are counted, and the bounds of their number."""
 
     name: str | None = None
@@ -36,7 +36,11 @@ class Counted:
         """The bounds in words.
 
         Example:
-            >>> Counted(most=3).bounds, Counted(least=1, most=3).bounds, Counted(least=1).bounds
+            >>> (
+            ...     BoundedCount(most=3).bounds,
+            ...     BoundedCount(least=1, most=3).bounds,
+            ...     BoundedCount(least=1).bounds,
+            ... )
             ('at most 3', '1 to 3', 'at least 1')
         """
         if self.most is None:
@@ -48,7 +52,7 @@ class Counted:
 
 def read_counted(
     value: Any, *, whole: bool = False, others: frozenset[str] = frozenset()
-) -> Counted | None:
+) -> BoundedCount | None:
     """Read an object with bounds; None if it is invalid.
 
     Args:
@@ -72,7 +76,7 @@ def read_counted(
     bounds = [value[key] for key in ("min", "max") if key in value]
     if not all(_is_bound(bound, whole=whole) for bound in bounds) or bounds != sorted(bounds):
         return None
-    return Counted(name, pattern, value.get("min"), value.get("max"))
+    return BoundedCount(name, pattern, value.get("min"), value.get("max"))
 
 
 def _is_bound(value: Any, *, whole: bool) -> bool:
@@ -99,7 +103,7 @@ _SOUNDS_WRONG = re.compile("error|failed|failure|exception|timeout|abort", re.IG
 
 
 @attrs.frozen
-class Span:
+class TraceSpan:
     """A span of a trace."""
 
     name: str
@@ -122,7 +126,10 @@ class Span:
         """True if its status, its attributes, or the message of its status report an error.
 
         Example:
-            >>> Span("a", attributes={"http.status_code": "503"}).is_error, Span("a").is_error
+            >>> (
+            ...     TraceSpan("a", attributes={"http.status_code": "503"}).is_error,
+            ...     TraceSpan("a").is_error,
+            ... )
             (True, False)
         """
         told = self.attributes
@@ -137,16 +144,16 @@ class Span:
 
 
 @attrs.frozen
-class Trace:
+class ReplyTrace:
     """The trace of one reply."""
 
-    spans: tuple[Span, ...]
+    spans: tuple[TraceSpan, ...]
     id: str | None = None
     commands: frozenset[str] = frozenset()
     """Names of tools, in lower case, that run commands according to the provider."""
 
 
-def trace_of(subject: Subject) -> Trace:
+def trace_of(subject: Subject) -> ReplyTrace:
     """Return the trace of the provider's reply.
 
     Raises:
@@ -168,7 +175,7 @@ def trace_of(subject: Subject) -> Trace:
             msg = f"the trace of the reply has no list of spans: {quote(trace)}; {_HOW}"
             raise GradingError(msg)
     commands = metadata.get("commandToolNames") if isinstance(metadata, Mapping) else None
-    return Trace(
+    return ReplyTrace(
         tuple(_span(place, span) for place, span in enumerate(spans)),
         name if isinstance(name, str) else None,
         frozenset(
@@ -179,7 +186,7 @@ def trace_of(subject: Subject) -> Trace:
     )
 
 
-def _span(place: int, data: Any) -> Span:
+def _span(place: int, data: Any) -> TraceSpan:
     if not isinstance(data, Mapping) or not isinstance(data.get("name"), str):
         msg = f"spans[{place}] of the trace has no name: {quote(data)}; {_HOW}"
         raise GradingError(msg)
@@ -187,7 +194,7 @@ def _span(place: int, data: Any) -> Span:
     told = status if isinstance(status, Mapping) else {"code": status}
     code, message = data.get("statusCode", told.get("code")), data.get("statusMessage")
     message = told.get("message") if message is None else message
-    return Span(
+    return TraceSpan(
         data["name"],
         _time(place, data, "startTime"),
         _time(place, data, "endTime"),
@@ -255,11 +262,14 @@ def _number(value: Any) -> float:
     return number if math.isfinite(number) else math.nan
 
 
-def longest(spans: Sequence[Span]) -> list[Span]:
+def longest(spans: Sequence[TraceSpan]) -> list[TraceSpan]:
     """Return the three longest spans, longest first, of those with a known duration.
 
     Example:
-        >>> [span.name for span in longest([Span("a", 0, 1), Span("b", 0, 2), Span("c")])]
+        >>> [
+        ...     span.name
+        ...     for span in longest([TraceSpan("a", 0, 1), TraceSpan("b", 0, 2), TraceSpan("c")])
+        ... ]
         ['b', 'a']
     """
     timed = [span for span in spans if span.duration is not None]
@@ -271,11 +281,11 @@ _SHOWN = 3
 
 
 def _span_count(subject: Subject, value: Any, _assertion: Assertion) -> Finding:
-    counted = Counted(least=value.get("min"), most=value.get("max"))
+    counted = BoundedCount(least=value.get("min"), most=value.get("max"))
     count = len(_fitting(subject, value["pattern"]))
     return Finding(
         holds=counted.allows(count),
-        reason=f"{_spans_text(count)} match {quote(value['pattern'])}, expected {counted.bounds}",
+        reason=f"found {_spans_text(count)} matching {quote(value['pattern'])}, expected {counted.bounds}",
     )
 
 
@@ -332,7 +342,7 @@ def _spans_text(count: int) -> str:
     return "1 span" if count == 1 else f"{count} spans"
 
 
-def _shown(spans: Sequence[Span]) -> str:
+def _shown(spans: Sequence[TraceSpan]) -> str:
     if not spans:
         return ""
     told = [f"{span.name} ({span.message})" if span.message else span.name for span in spans]
@@ -340,7 +350,7 @@ def _shown(spans: Sequence[Span]) -> str:
     return f": {', '.join(told[:_SHOWN])}{more}"
 
 
-def _fitting(subject: Subject, pattern: str) -> list[Span]:
+def _fitting(subject: Subject, pattern: str) -> list[TraceSpan]:
     return [span for span in trace_of(subject).spans if matches(span.name, pattern)]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 
 from trioeval.grading.kind import Finding, Kind, Kinds, are_said, is_said
-from trioeval.grading.kinds.traces import Counted, read_counted, trace_of
+from trioeval.grading.kinds.traces import BoundedCount, read_counted, trace_of
 from trioeval.grading.kinds.trajectories import STEP_TYPES, TrajectoryStep, steps_of
 from trioeval.grading.kinds.workspace_files import matches
 from trioeval.grading.model import Assertion
@@ -21,7 +21,7 @@ _FITS = ("partial", "exact")
 
 
 @attrs.frozen
-class _Wanted:
+class _StepSelector:
     """The steps that are counted."""
 
     pattern: str = _ANY
@@ -41,12 +41,12 @@ def _tool_used(subject: Subject, value: Any, assertion: Assertion) -> Finding:
         holds = bool(there) if inverted else len(there) == len(wanted)
         what = "unwanted" if inverted else "wanted"
         return Finding(holds, f"tools used: {_listed(tools)}; {what}: {quote(list(wanted))}")
-    found, counted = _wanted(value), Counted(least=value.get("min", 1), most=value.get("max"))
+    found, counted = _wanted(value), BoundedCount(least=value.get("min", 1), most=value.get("max"))
     count = sum(map(found.has, tools))
     return Finding(
         counted.allows(count),
-        f"{count} tool call{'s' * (count != 1)} match {quote(found.pattern)}, expected {counted.bounds}; "
-        f"tools used: {_listed(tools)}",
+        f"found {count} tool call{'s' * (count != 1)} matching {quote(found.pattern)}, "
+        f"expected {counted.bounds}; tools used: {_listed(tools)}",
     )
 
 
@@ -94,13 +94,13 @@ def _tool_args(subject: Subject, value: Any, _assertion: Assertion) -> Finding:
 
 def _step_count(subject: Subject, value: Any, _assertion: Assertion) -> Finding:
     types, pattern = _types(value) or STEP_TYPES, value.get("pattern") or value.get("name") or _ANY
-    wanted = _Wanted(pattern, tuple(types))
-    counted = Counted(least=value.get("min"), most=value.get("max"))
+    wanted = _StepSelector(pattern, tuple(types))
+    counted = BoundedCount(least=value.get("min"), most=value.get("max"))
     count = sum(map(wanted.has, steps_of(trace_of(subject))))
     what = "" if wanted.types == STEP_TYPES else f" of type {' or '.join(wanted.types)}"
     return Finding(
         counted.allows(count),
-        f"{count} step{'s' * (count != 1)}{what} match {quote(pattern)}, expected {counted.bounds}",
+        f"found {count} step{'s' * (count != 1)}{what} matching {quote(pattern)}, expected {counted.bounds}",
     )
 
 
@@ -108,10 +108,10 @@ def _tools(subject: Subject) -> list[TrajectoryStep]:
     return [step for step in steps_of(trace_of(subject)) if step.type == "tool"]
 
 
-def _wanted(value: Any) -> _Wanted:
+def _wanted(value: Any) -> _StepSelector:
     if isinstance(value, str):
-        return _Wanted(value)
-    return _Wanted(value.get("pattern") or value["name"], _types(value) or ("tool",))
+        return _StepSelector(value)
+    return _StepSelector(value.get("pattern") or value["name"], _types(value) or ("tool",))
 
 
 def _types(value: Mapping[str, Any]) -> tuple[str, ...]:

@@ -185,14 +185,14 @@ def _has_part(element: Element, name: str) -> bool:
 
 
 @attrs.frozen
-class Region:
+class XmlRegion:
     """A part of a text with balanced tags, or several adjacent ones."""
 
     start: int
     end: int
 
 
-def balanced_regions(text: str) -> Iterator[Region]:
+def balanced_regions(text: str) -> Iterator[XmlRegion]:
     """Yield the largest parts with balanced tags; neighbours are combined, with the text in between.
 
     Example:
@@ -217,10 +217,10 @@ def balanced_regions(text: str) -> Iterator[Region]:
             balanced.append((around, opening.start, tag.end))
         else:
             waiting.clear()
-    groups: dict[int, Region] = {}
+    groups: dict[int, XmlRegion] = {}
     for around, start, end in balanced:
         first = groups.get(around)
-        groups[around] = Region(start if first is None else first.start, end)
+        groups[around] = XmlRegion(start if first is None else first.start, end)
     behind = 0
     for region in sorted(groups.values(), key=lambda region: (region.start, -region.end)):
         if region.start >= behind:
@@ -236,7 +236,7 @@ def _is_xml(subject: Subject, value: Any, _assertion: Assertion) -> Finding:
     fault = xml_fault(subject.text)
     if fault is not None:
         return Finding(holds=False, reason=f"the output is not XML: {fault}")
-    missing = _missing(subject.text, Region(0, len(subject.text)), _required(value))
+    missing = _missing(subject.text, XmlRegion(0, len(subject.text)), _required(value))
     if missing:
         return Finding(holds=False, reason=f"the output is XML without {quote(missing)}")
     return Finding(holds=True, reason="the output is XML" + _with(value))
@@ -249,7 +249,7 @@ def _contains_xml(subject: Subject, value: Any, _assertion: Assertion) -> Findin
         missing = _missing(subject.text, region, required)
         if not missing:
             return Finding(holds=True, reason="the output contains XML" + _with(value))
-            reason = f"no XML in the output has {quote(missing)}"
+        reason = f"no XML in the output has {quote(missing)}"
     return Finding(holds=False, reason=reason)
 
 
@@ -270,7 +270,7 @@ def _required(value: Any) -> list[str]:
             return []
 
 
-def _missing(text: str, region: Region, required: Sequence[str]) -> list[str]:
+def _missing(text: str, region: XmlRegion, required: Sequence[str]) -> list[str]:
     if not required:
         return []
     paths = [path.split(".") for path in required]

@@ -1,8 +1,8 @@
-# Apart from `cli.output`: loaded when it is used.
+# Apart from `cli.output`: imported on demand.
 """A description of the database of runs for Datasette: titles, columns, units, facets, and queries.
 
-It says what the views of `trioeval.store` hold, for whoever looks at them with `datasette results.db
---metadata metadata.datasette.json`; tables behind the views are hidden.
+The description of the views of `trioeval.store`, for `datasette results.db --metadata
+metadata.datasette.json`; the tables behind the views are hidden.
 """
 
 import json
@@ -32,20 +32,20 @@ _MILLISECONDS = {"latency_ms": "ms", "wait_ms": "ms"}
 
 @attrs.frozen(kw_only=True)
 class View:
-    """What is said of one view."""
+    """The description of one view."""
 
     title: str
     about: str
     columns: Mapping[str, str]
-    """All of them, with what each holds."""
+    """All columns, each with its description."""
     facets: Sequence[str] = ()
-    """Columns of few values, by which lines are counted and chosen."""
+    """Columns with few values, by which lines are counted and filtered."""
     newest_first: str | None = None
-    """The column by which lines are sorted; as they come if None."""
+    """The column by which lines are sorted; None keeps their order."""
     units: Mapping[str, str] = attrs.field(factory=dict)
 
     def json(self) -> dict[str, Any]:
-        """As Datasette has it."""
+        """Return the description in the format of Datasette."""
         found: dict[str, Any] = {
             "title": self.title,
             "description": self.about,
@@ -219,7 +219,7 @@ VIEWS: Mapping[str, View] = {
         facets=("run", "cause", "column"),
     ),
 }
-"""Everything in the database that is meant to be read."""
+"""The views for readers."""
 
 HIDDEN = (
     "activity",
@@ -247,7 +247,7 @@ HIDDEN = (
     "test",
     "written_group",
 )
-"""Tables behind the views."""
+"""The tables behind the views."""
 
 _QUERIES = {
     "pass_rates": {
@@ -281,7 +281,7 @@ _QUERIES = {
 
 
 def datasette_chunks(*parts: Results) -> Iterator[str]:
-    """The metadata file for the database that a run is kept in.
+    """Yield the metadata file for the database of a run.
 
     Args:
         parts: One run, or its tasks; the same for all runs of one database.
@@ -290,7 +290,7 @@ def datasette_chunks(*parts: Results) -> Iterator[str]:
 
 
 def datasette_metadata(database: str) -> dict[str, Any]:
-    """What Datasette is to know of a database of runs."""
+    """Return the description of a database of runs for Datasette."""
     tables = {name: view.json() for name, view in VIEWS.items()}
     hidden = {name: {"hidden": True} for name in HIDDEN}
     about = {"title": "Runs of trioeval", "description": "Runs, their rows, and what they cost."}

@@ -1,8 +1,8 @@
-# Apart from `cli.output`: loaded when it is used.
-"""Results as a Parquet file: a line a row, in columns with types, for every program that reads tables.
+# Apart from `cli.output`: imported on demand.
+"""Results as a Parquet file: a line for each row, in typed columns, for every program that reads tables.
 
-The rows are written in batches, which are put together at the end: a run of any size needs the memory of one
-batch. The same rows make the same bytes.
+The rows are written in batches, which are joined at the end: a run of any size needs the memory of one
+batch. The same rows give the same bytes.
 """
 
 import importlib.util
@@ -25,22 +25,22 @@ from trioeval.report.results import Results
 
 _BATCH = 2000  # rows
 _HALF = re.compile("[\ud800-\udfff]")
-_WHOLE = 2**63  # numbers beyond it have no place in a column of whole numbers
+_WHOLE = 2**63  # larger numbers do not fit a column of integers
 
 
 @attrs.frozen
 class ParquetColumn:
-    """A column of the file; what is not known of a row is NULL in it."""
+    """A column of the file; an unknown value is NULL."""
 
     name: str
     kind: ColumnType
     about: str
-    """What it holds, in one sentence of `docs/howto/export.md`."""
+    """The description of the column in `docs/howto/export.md`."""
     get: Callable[[Results, RowRecord], Any]
 
 
 def _of(*path: str) -> Callable[[Results, RowRecord], Any]:
-    """A fact of a row, or what one of its objects has under a key."""
+    """Return a reader of an attribute of a row, or of a member of one of its objects."""
 
     def get(_part: Results, row: RowRecord) -> Any:
         found = getattr(row, path[0])
@@ -104,11 +104,11 @@ PARQUET_COLUMNS: Sequence[ParquetColumn] = (
 
 
 def missing_for_parquet() -> str | None:
-    """What is missing here to write such files, and how to get it; None if nothing is."""
-    # Not imported: what is loaded before a run starts is never given back, and DuckDB complains of that.
+    """Return what is missing to write Parquet files, and how to install it; None if nothing is."""
+    # Not imported: modules loaded before a run stay in memory, and DuckDB complains about that.
     try:
         found = importlib.util.find_spec("duckdb")
-    except ValueError:  # somebody has put something else in its place
+    except ValueError:  # the module was replaced in sys.modules
         found = None
     if found is None:
         return "Parquet files need the extra `parquet`: pip install 'trioeval[parquet]'"
@@ -119,11 +119,11 @@ def write_parquet(path: Path, parts: Sequence[Results]) -> None:
     """Write all rows of a run.
 
     Args:
-        path: The file; one that is there is replaced.
+        path: The file; an existing one is replaced.
         parts: The run, or its tasks. Datasets have no rows here.
 
     Raises:
-        OSError: It cannot be written.
+        OSError: The file cannot be written.
     """
     kinds = {column.name: column.kind for column in PARQUET_COLUMNS}
     rows = ((part, record) for part in parts for record in part.shown())
@@ -142,7 +142,7 @@ def write_parquet(path: Path, parts: Sequence[Results]) -> None:
 def _batches(
     rows: Iterable[tuple[Results, RowRecord]],
 ) -> Iterator[list[tuple[Results, RowRecord]]]:
-    """Rows in handy portions; without rows one that is empty."""
+    """Yield rows in batches; an empty batch if there are no rows."""
     rows = iter(rows)
     batch = list(itertools.islice(rows, _BATCH))
     yield batch
@@ -158,7 +158,7 @@ def _values(batch: Sequence[tuple[Results, RowRecord]]) -> Mapping[str, Sequence
 
 
 def _value(kind: ColumnType, found: Any) -> Any:
-    """A value as its column has it; None where it has no place there: files of others say much."""
+    """Return a value in the type of its column; None if it does not fit, as in foreign files."""
     match kind:
         case _ if found is None:
             return None
@@ -171,12 +171,12 @@ def _value(kind: ColumnType, found: Any) -> Any:
         case "bool":
             return found if isinstance(found, bool) else None
         case "json":
-            # The escape of half a character is text in it: parsers of JSON refuse it otherwise.
+            # The escape of a lone surrogate becomes text: JSON parsers refuse it otherwise.
             return _whole(_HALF.sub(lambda half: rf"\\u{ord(half[0]):04x}", compact(found)))
         case _:
             return _whole(output_text(found))
 
 
 def _whole(text: str) -> str:
-    """Without half characters, which JSON may hold and files of text may not."""
+    """Replace lone surrogates, which JSON may hold but text files cannot."""
     return text.encode("utf-8", "backslashreplace").decode()

@@ -1,6 +1,6 @@
-"""How sure a number is, and whether two of them differ beyond chance. Pure, with sources.
+"""The uncertainty of numbers, and whether two of them differ beyond chance. Pure, with sources.
 
-See docs/reference/statistics.md for what is shown of it where, and why.
+See docs/reference/statistics.md for what is shown where, and why.
 """
 
 from trioeval.report.statistics.bootstrap import Bootstrap as Bootstrap

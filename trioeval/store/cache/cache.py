@@ -22,11 +22,11 @@ import trio
 from trioeval.errors import StoreError
 from trioeval.evaluation.journal import Paid
 from trioeval.providers.bounds import MOST_BYTES
-from trioeval.store.cache.backends import FileShelf, MemoryTables, Shelf, Waiting
+from trioeval.store.cache.backends import CacheBackend, FileBackend, MemoryBackend, Waiting
 from trioeval.store.cache.entry import to_entry
 from trioeval.store.cache.file import CACHE, LIFETIME, Owners
-from trioeval.store.cache.single_flight import Flights
-from trioeval.store.cache.writer import PATIENCE, CacheWriter, Stop, Written
+from trioeval.store.cache.single_flight import SingleFlight
+from trioeval.store.cache.writer import PATIENCE, CacheWriter, StopWriting, WriteReport
 from trioeval.store.database import RunLock, open_database, open_patiently, open_reading
 
 LEASE = 15.0
@@ -55,9 +55,9 @@ class CacheStatistics:
 class Cache:
     """A `trioeval.evaluation.provider_calls.ReplyCache`; see `open_cache`."""
 
-    _shelf: Shelf
+    _shelf: CacheBackend
     _wall: Callable[[], float]
-    _flights: Flights[Paid] = attrs.field(factory=Flights)
+    _flights: SingleFlight[Paid] = attrs.field(factory=SingleFlight)
     _hits: int = 0
     _shared: int = 0
     _calls: int = 0
@@ -178,7 +178,7 @@ async def open_cache(
             with a notice if another program keeps the file locked for long.
     """
     if path is None:
-        with closing(MemoryTables(ttl_s, wall)) as memory:
+        with closing(MemoryBackend(ttl_s, wall)) as memory:
             yield Cache(memory, wall)
         return
     owner = uuid.uuid4().hex
@@ -193,11 +193,11 @@ async def open_cache(
         )
     except StoreError as error:
         told(error)
-        with closing(MemoryTables(ttl_s, wall, error)) as memory:
+        with closing(MemoryBackend(ttl_s, wall, error)) as memory:
             yield Cache(memory, wall)
         return
     owners = Owners.of(path)
-    shelf = FileShelf(
+    shelf = FileBackend(
         path,
         files.reading,
         files.claiming,
@@ -210,7 +210,7 @@ async def open_cache(
     )
     token = trio.lowlevel.current_trio_token()
 
-    def tell(written: Written) -> None:
+    def tell(written: WriteReport) -> None:
         token.run_sync_soon(shelf.written, written)
 
     writer = CacheWriter(files.writing, owner, owners, ttl_s, lease_s, wall, tell)
@@ -220,7 +220,7 @@ async def open_cache(
         yield Cache(shelf, wall)
     finally:
         files.close_claiming()
-        writer.put(Stop())
+        writer.put(StopWriting())
         # Paid replies must be stored even if the run was cancelled.
         with trio.move_on_after(CLOSE_GRACE, shield=True):
             await trio.to_thread.run_sync(writer.join, abandon_on_cancel=True)

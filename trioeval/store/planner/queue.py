@@ -23,8 +23,8 @@ from trioeval.store.cache.file import Owners
 from trioeval.store.database import open_database, open_reading, store_error
 from trioeval.store.planner.owners import (
     SILENT_BEATS,
-    Fate,
-    Neighbours,
+    ClientFate,
+    OtherClients,
     PlannerSettings,
     problem_of_owner,
     seems_alive,
@@ -81,11 +81,11 @@ class Recovery:
 
 
 @attrs.frozen(eq=False)
-class Line:
+class QueueTransaction:
     """The queue, in an open transaction, as one program sees it."""
 
     _connection: sqlite3.Connection
-    _neighbours: Neighbours
+    _neighbours: OtherClients
     _me: str
     """The id of the program."""
     _utc: str
@@ -288,7 +288,7 @@ class Line:
             )
         return fate != "dying"
 
-    def _fate(self, owner: str) -> Fate:
+    def _fate(self, owner: str) -> ClientFate:
         """Return the fate of a program; entries of a dead one are queued again, without an owner."""
         fate = self._neighbours.fate(owner)
         if fate == "dead":

@@ -97,11 +97,11 @@ def test_reports_that_cannot_be_used_are_told_once() -> None:
     """Those that can are not counted."""
     troubles, told = InvalidReports(), list[str]()
     troubles.add("t/a", 0, ())
-    troubles.tell(told.append)
+    troubles.report_to(told.append)
     troubles.add("t/b", 1, ["it is empty", "it is small"])
-    troubles.tell(told.append)
+    troubles.report_to(told.append)
     troubles.add("t/c", 0, ["it is late"])
-    troubles.tell(told.append)
+    troubles.report_to(told.append)
     first = "t/b, attempt 1: it is empty"
     several = "2 reports of agents are invalid (see `trioeval show`)"
     assert told == [

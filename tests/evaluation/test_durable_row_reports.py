@@ -52,10 +52,10 @@ def test_what_is_safe_is_so_with_all_that_was_written_before_it(rows: list[Row])
     for index in (2, 0, 3, 1):
         telling.add(rows[index])
     assert heard.rows == []
-    telling.tell(rows[0])
+    telling.report_durable(rows[0])
     assert heard.rows == [2, 0]
-    telling.tell(rows[2])
-    telling.tell(rows[1])
+    telling.report_durable(rows[2])
+    telling.report_durable(rows[1])
     assert heard.rows == [2, 0, 3, 1]
 
 
@@ -64,7 +64,7 @@ def test_without_a_journal_rows_are_told_of_at_once(rows: list[Row]) -> None:
     heard = Heard()
     telling = DurableRowReports(heard, None)
     telling.add(rows[1])
-    telling.tell(rows[1])
+    telling.report_durable(rows[1])
     assert heard.rows == [1]
 
 
@@ -75,7 +75,7 @@ def test_whoever_waits_for_rows_hears_of_later_ones_too(rows: list[Row]) -> None
     async def main() -> list[tuple[float, list[int]]]:
         telling, found = DurableRowReports(heard, Notes(lasts=1.0)), []
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(telling.keep_on)
+            nursery.start_soon(telling.report_continuously)
             for pause, index in ((0.5, 3), (0.5, 1), (5.0, 0)):
                 await trio.sleep(pause)
                 telling.add(rows[index])
