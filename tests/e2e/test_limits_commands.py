@@ -227,12 +227,18 @@ def test_a_file_of_limits_is_made_and_changed_without_a_server(tmp_path: Path, r
             ["serve", "--limits", "limits.json", "--token", "a b"],
             "the token must consist of printable",
         ),
-        (["serve", "--limits", "limits.json", "--token", ""], "the token must consist of printable"),
+        (
+            ["serve", "--limits", "limits.json", "--token", ""],
+            "the token must consist of printable",
+        ),
         (["watch"], "give the limits with --url"),
         (["watch", "--url", "http://h", "--every", "inf"], "Must be <= 3600"),
         (["set", "slots", "--url", "redis://h", "--pause", "inf"], "Must be <= 604800"),
         (["set", "slots", "--limits", "limits.json", "--timeout", "1e13"], "--timeout: "),
-        (["show", "--namespace", "x", "--url", "http://h"], "--namespace is only for limits in Redis"),
+        (
+            ["show", "--namespace", "x", "--url", "http://h"],
+            "--namespace is only for limits in Redis",
+        ),
         (
             ["show", "--namespace", "x", "--limits", "limits.json"],
             "--namespace is only for limits in Redis",

@@ -203,8 +203,8 @@ def test_a_judge_that_fails_when_it_is_cut_off_fails_nobody() -> None:
     bench = JudgingContext(
         subject=Subject.of("a"),
         render=str,
-        kinds={**KINDS, "no": Kind("nothing", lambda _: True, Asking(no), bare=True)},
-        consult=lambda _assertion: AssertionServices(None),  # type: ignore[arg-type] # never called
+        kinds={**KINDS, "no": Kind("nothing", lambda _: True, ExternalJudge(no), bare=True)},
+        services_for=lambda _assertion: AssertionServices(None),  # type: ignore[arg-type] # never called
         transform=untouched,
         short_circuit=True,
     )

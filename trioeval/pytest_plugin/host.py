@@ -214,7 +214,9 @@ async def _serve(run: FileRun) -> None:
 def _told(error: BaseException) -> str:
     if isinstance(error, TrioevalError | OSError):
         return inert_lines(error, _REASON)
-    return escape_control_characters(f"{type(error).__name__}: {error}; this is a bug in trioeval", _REASON)
+    return escape_control_characters(
+        f"{type(error).__name__}: {error}; this is a bug in trioeval", _REASON
+    )
 
 
 def _join(thread: threading.Thread) -> None:

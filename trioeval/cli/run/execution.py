@@ -213,12 +213,14 @@ class Execution:
         if not self.flags.output.quiet:
             say(f"warning: {text}")
 
-    def _notice(self, watching: RunViews, row: Row) -> None:
+    def _on_row_ended(self, watching: RunViews, row: Row) -> None:
         watching.row_is_over(row)
         if self.flags.limits.fail_fast and row.status is not Status.PASS:
             self.stopping.stop()
 
-    def _built(self, collector: Collector, watching: RunViews, result: DatasetResult) -> None:
+    def _on_dataset_ended(
+        self, collector: Collector, watching: RunViews, result: DatasetResult
+    ) -> None:
         watching.tasks.ended(result.task)
         collector.dataset(result)
         if self.flags.limits.fail_fast and trouble(result) is not None:
@@ -235,7 +237,7 @@ class Execution:
         metrics: RunMetrics,
         telemetry: "Telemetry | None",
     ) -> None:
-        lanes = make_lanes(self.prepared, quota=quota)
+        lanes = make_lanes(self.prepared, limits=limits)
         watching = RunViews(
             prepared=self.prepared,
             lanes=lanes,
