@@ -11,7 +11,7 @@ import pytest
 import trio
 import trio.testing
 
-from trioeval.serving.conversation import Bounds, Conversation, Message, Receive, Scope, Send
+from trioeval.serving.conversation import Bounds, HttpConnection, Message, Receive, Scope, Send
 
 pytestmark = pytest.mark.attack("request framing")
 
@@ -58,7 +58,7 @@ def talk(*sent: bytes, apart: float = 0.0, closes: bool = False) -> Seen:
         async with trio.open_nursery() as nursery:
 
             async def serve() -> None:
-                await Conversation(theirs, seen.app, BOUNDS, trio.Event()).run()
+                await HttpConnection(theirs, seen.app, BOUNDS, trio.Event()).run()
                 seen.ended_at = trio.current_time()
 
             async def read() -> None:
@@ -229,7 +229,7 @@ def test_what_an_application_has_not_read_is_no_request() -> None:
     async def main() -> None:
         ours, theirs = trio.testing.memory_stream_pair()
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(Conversation(theirs, refuse, BOUNDS, trio.Event()).run)
+            nursery.start_soon(HttpConnection(theirs, refuse, BOUNDS, trio.Event()).run)
             await ours.send_all(POST + b"content-length: 100000\r\n\r\n" + HIDDEN)
             async for chunk in ours:
                 seen.answer += chunk

@@ -60,8 +60,8 @@ def test_a_file_that_is_no_database_stays_as_it_is(tmp_path: Path) -> None:
         path.write_bytes(content)
         assert refusals(path) == {
             (
-                f"{path}: this is not an SQLite database, and is left unchanged; if it was one, restore it from a "
-                f"copy, or {HINT}"
+                f"{path}: this is not an SQLite database, and is left unchanged; if it was one, restore it "
+                f"from a copy, or {HINT}"
             )
         }
         assert path.read_bytes() == content

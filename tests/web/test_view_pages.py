@@ -24,7 +24,7 @@ from trioeval.cli.app import run_command_line
 from trioeval.providers import Reply
 from trioeval.report import Head
 from trioeval.report.head import HeadColumn
-from trioeval.serving.conversation import Bounds, Conversation
+from trioeval.serving.conversation import Bounds, HttpConnection
 from trioeval.store import Reader, StoredRun, open_store
 from trioeval.testing import run_virtual
 from trioeval.web.app import WhilePresent
@@ -391,7 +391,7 @@ def test_who_does_not_read_is_hung_up_on() -> None:
             client = await trio.open_tcp_stream("127.0.0.1", listener.socket.getsockname()[1])
             async with client, await listener.accept() as accepted:
                 bounds, stop = Bounds(taking=0.05), trio.Event()
-                talk = Conversation(accepted, _no_app, bounds, stop)
+                talk = HttpConnection(accepted, _no_app, bounds, stop)
                 with pytest.raises(trio.BrokenResourceError, match="the client does not read"):
                     await talk.send(bytes(50_000_000))
                 with pytest.raises(trio.ClosedResourceError):
