@@ -144,7 +144,7 @@ _OTHERS: Sequence[tuple[Header, str]] = [
     ),
     (
         regrouped(3, 7),
-        "it was made for 5 rows, not for 3, then 7, which results in other groups",
+        "it was made for 5 rows, not for 3 rows, then 7, which results in other groups",
     ),
     (
         attrs.evolve(regrouped(3, size=1), fingerprint=dict(HEADER.fingerprint, seed="x")),

@@ -22,7 +22,7 @@ from trioeval.columns.profile import Profiles
 from trioeval.columns.progress import DatasetProgress
 from trioeval.columns.result import DroppedRow
 from trioeval.columns.spec import Process, Processed, Rows, StageProcessor, Stages, mistake
-from trioeval.columns.types import means
+from trioeval.columns.types import matches
 from trioeval.documents.mistakes import kind
 from trioeval.errors import DatasetError
 from trioeval.evaluation.scripts import Scripts
@@ -465,7 +465,7 @@ def without_columns(processor: Processor, rows: Rows) -> Processed:
     """
     columns = dict.fromkeys(name for _, row in rows for name in row)
     dropped = frozenset(
-        name for name in columns if any(means(one, name) for one in processor.drop_columns)
+        name for name in columns if any(matches(one, name) for one in processor.drop_columns)
     )
     if not dropped:
         return Processed(rows)

@@ -14,7 +14,7 @@ from trioeval.columns.cell_types import fits
 from trioeval.columns.column_form import column_hook, one_of_two
 from trioeval.columns.model import Column, ColumnsSettings, ErrorWindow, Processor, SeedColumns
 from trioeval.columns.names import NameReader, related
-from trioeval.columns.types import column_types, extras_of, means, written_columns
+from trioeval.columns.types import column_types, extras_of, matches, written_columns
 from trioeval.documents.files import FileContext
 from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes, kind, nearest
 from trioeval.documents.paths import DocumentPath
@@ -197,7 +197,7 @@ def _mistakes_of(settings: ColumnsSettings) -> Iterator[Mistake]:
     made = {name for column in settings.columns for name in (*column.outputs, *extras_of(column))}
     for place, processor in enumerate(settings.processors):
         for position, pattern in enumerate(processor.drop_columns):
-            if not any(means(pattern, name) for name in made):
+            if not any(matches(pattern, name) for name in made):
                 at = ("processors", place, "dropColumns", position)
                 message = f"{quote(pattern)} matches no column"
                 yield Mistake(message, nearest(pattern, made), at=at)

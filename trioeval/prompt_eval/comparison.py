@@ -174,16 +174,16 @@ class ComparedEval:
             self._groups.setdefault(group.job, _GroupState()).rows += found
             return ()
         outcome = with_refusals(outcome, begun=True)
-        known = self._groups.pop(outcome.index, _GroupState())
-        consulted = [one for _, one in sorted(known.consulted.items(), key=lambda item: item[0])]
+        state = self._groups.pop(outcome.index, _GroupState())
+        consulted = [one for _, one in sorted(state.consulted.items(), key=lambda item: item[0])]
         spent = [one.spent() for one in consulted]
         if isinstance(outcome, Done | Failed | TimedOut):
-            for whom in sorted(known.useless & known.consulted.keys()):
-                known.consulted[whom].reject()
-        held = sorted(known.rows, key=lambda row: row.index)
-        rows = [_with_comparison(row, outcome, grader_metadata(consulted)) for row in held]
+            for whom in sorted(state.useless & state.consulted.keys()):
+                state.consulted[whom].reject()
+        held = sorted(state.rows, key=lambda row: row.index)
+        rows = [_with_comparison(row, outcome, answered(consulted)) for row in held]
         for place, row in enumerate(rows):
-            if row.index in known.verdicts:
+            if row.index in state.verdicts:
                 rows[place] = attrs.evolve(
                     row,
                     spent=JudgeUsage.sum([row.spent, *spent]),
@@ -221,49 +221,49 @@ class ComparedEval:
         return self._lanes[step.provider_index]
 
     async def _compare(self, group: Group, calls: Calls[Work]) -> ComparisonResults:
-        known = self._groups.setdefault(group.job, _GroupState())
-        found: dict[int, dict[int, Verdict]] = {step: {} for step in known.verdicts}
+        state = self._groups.setdefault(group.job, _GroupState())
+        found: dict[int, dict[int, Verdict]] = {step: {} for step in state.verdicts}
         for place, assertion in enumerate(self._steps[group.start].test.assertions):
             if assertion.type not in COMPARISONS:
                 continue
             try:
-                verdicts = await self._chosen(place, assertion, group, known, calls)
+                verdicts = await self._chosen(place, assertion, group, state, calls)
             except Exception as error:
-                payer = min(known.verdicts, default=group.start)
-                error_told = judge_error(error, known.consulted.get((payer, place)))
+                payer = min(state.verdicts, default=group.start)
+                error_told = judge_error(error, state.consulted.get((payer, place)))
                 is_refused = refusal_in(error) is not None
                 if not is_refused and not is_transient(error_told):
-                    known.useless.add((payer, place))
+                    state.useless.add((payer, place))
                 if is_refused or assertion.weight:
                     raise grading_error(assertion, (place,), error_told) from error
                 verdicts = dict.fromkeys(found, ungraded(assertion, error_told))
             else:
-                known.useless.discard((min(known.verdicts), place))
+                state.useless.discard((min(state.verdicts), place))
             for step, verdict in verdicts.items():
                 found[step][place] = verdict
         return ComparisonResults(found)
 
     async def _chosen(
-        self, place: int, assertion: Assertion, group: Group, known: _GroupState, calls: Calls[Work]
+        self, place: int, assertion: Assertion, group: Group, state: _GroupState, calls: Calls[Work]
     ) -> Mapping[int, Verdict]:
         """Return the verdicts of one comparison for all steps that have a verdict."""
-        if len(known.verdicts) < _FEWEST:
+        if len(state.verdicts) < _FEWEST:
             rows = counted(group.stop - group.start, "row")
-            msg = f"{len(known.verdicts)} of {rows} can be compared; the others have no verdict"
+            msg = f"{len(state.verdicts)} of {rows} can be compared; the others have no verdict"
             raise GradingError(msg)
-        order = sorted(known.verdicts)
-        benches = [known.benches[step](calls) for step in order]
+        order = sorted(state.verdicts)
+        benches = [state.benches[step](calls) for step in order]
         first = benches[0]
         ready = make_ready(assertion, first.render, first.kinds)
         judge = ready.kind.judge
         if not isinstance(judge, ComparisonJudge):
             msg = f"{assertion.type} does not compare rows"
             raise GradingError(msg)
-        consulted = known.consulted.get((order[0], place))
+        consulted = state.consulted.get((order[0], place))
         if consulted is None:
-            consulted = known.consulted[order[0], place] = first.services_for(assertion)
+            consulted = state.consulted[order[0], place] = first.consult(assertion)
         there = {
-            step: Contender(bench.subject, known.verdicts[step])
+            step: Contender(bench.subject, state.verdicts[step])
             for step, bench in zip(order, benches, strict=True)
         }
         contenders = [there.get(step) for step in range(group.start, group.stop)]

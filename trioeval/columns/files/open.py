@@ -81,7 +81,7 @@ def joined(found: Header, wanted: Header, *, processed: bool = False) -> Header:
         targets = old.targets
     if targets[: len(old.targets)] != old.targets and new.rows >= old.rows:
         troubles.append(
-            f"it was made for {_then(old)} rows, not for {_then(new)}, which results in other groups"
+            f"it was made for {_then(old)}, not for {_then(new)}, which results in other groups"
         )
     if troubles:
         raise DatasetError("; ".join(troubles))
@@ -89,7 +89,8 @@ def joined(found: Header, wanted: Header, *, processed: bool = False) -> Header:
 
 
 def _then(grouping: RowGrouping) -> str:
-    return ", then ".join(map(str, grouping.targets))
+    first, *more = grouping.targets
+    return ", then ".join([counted(first, "row"), *map(str, more)])
 
 
 HELPS = "use another folder (outputDir), or set resume: ifPossible to move it away"

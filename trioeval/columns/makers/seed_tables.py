@@ -317,7 +317,7 @@ class ParquetTable:
         """Yield all rows."""
         import duckdb  # noqa: PLC0415 - an extra
 
-        place = 0
+        place = -1
         cursor = self._connection.cursor()
         try:
             cursor.execute(self._select("true"), [_literal(self.file)])
