@@ -215,8 +215,8 @@ def test_a_judge_that_fails_when_it_is_cut_off_fails_nobody() -> None:
     ("value", "told"),
     [
         ("any", "its judge failed: KeyError: 'x'"),
-        ("few", "compares_badly must give a list of findings"),
-        ("seven", "compares_badly must give a list of findings"),
+        ("few", "compares_badly must return a list of findings"),
+        ("seven", "compares_badly must return a list of findings"),
     ],
 )
 def test_whatever_a_comparison_raises_is_its_own_error(value: str, told: str) -> None:
@@ -298,7 +298,7 @@ def test_a_transform_of_a_line_that_was_not_read_fails_its_assertion(
     (row,) = rows_of(suite)
     assert (row.status, row.spent.calls) == (Status.PASS, 1)
     assert row.verdict is not None
-    assert row.verdict.parts[1].reason.startswith("transform: $.[[[ is not a JSONPath")
+    assert row.verdict.parts[1].reason.startswith("transform: $.[[[ is not a valid JSONPath")
 
 
 COSTS = st.lists(st.floats(0, 1e6) | st.none(), max_size=8)

@@ -197,9 +197,9 @@ def test_arguments_come_as_text_or_as_data() -> None:
     [
         (ToolCall("sub", "{}"), 'names an unknown function; offered functions are: "add"'),
         (ToolCall("add", "{"), "has arguments that are not JSON"),
-        (ToolCall("add", "{}"), "has arguments that do not fit"),
-        (ToolCall("add", ""), "has arguments that do not fit"),
-        (ToolCall("add", "[1]"), "has arguments that do not fit"),
+        (ToolCall("add", "{}"), "has arguments that do not match"),
+        (ToolCall("add", ""), "has arguments that do not match"),
+        (ToolCall("add", "[1]"), "has arguments that do not match"),
         (ToolCall("add", '{"a": -1}'), "too small"),
     ],
 )
