@@ -150,7 +150,7 @@ def told_of_run(
 
 
 def test_github_is_told_in_groups_and_annotations() -> None:
-    """Ten rows are annotated, with the file relative to the root of the repository; the others are counted."""
+    """Ten rows are annotated, with the file relative to the root of the repository; others are counted."""
     lines = told_of_run("github", seconds=11)
     assert_inert_log("\n".join(lines), own=("group", "endgroup", "error", "notice"))
     assert lines[0] == "::group::trioeval: progress"

@@ -25,7 +25,7 @@ SPENT = trioeval.Usage(prompt=2, completion=3, total=5)
 
 
 def test_a_document_has_the_shape_of_version_3() -> None:
-    """A document has rows by test and column, totals of columns, the settings of the suite, and our additions."""
+    """A document has rows by test and column, totals of columns, the suite, and our additions."""
     found = json.loads("".join(json_chunks(document(results_of()))))
     assert list(found) == [
         "evalId",

@@ -85,7 +85,7 @@ def read_csv(results: Results) -> list[list[str]]:
 
 
 def test_a_spreadsheet_has_a_line_a_test_and_a_group_a_column() -> None:
-    """A line has description, variables, and for each column output, status, scores, metrics, reason, comment."""
+    """A line has description, variables, and for each column output, status, scores and reason."""
     head, first, second = read_csv(results_of())
     group = ["Status", "Score", "Named Scores", "Metric: m", "Grader Reason", "Comment"]
     assert head == [

@@ -54,7 +54,7 @@ def states_at(
 
 
 def test_a_lane_tells_what_it_waits_for_and_how_long() -> None:
-    """Six calls a minute: after the first call the next one waits nine seconds; usage is of the last minute."""
+    """Six calls a minute: after the first call the next one waits nine seconds."""
     first, later, minute = states_at([1.5, 4.0, 62.5], LaneSpec("a", 2, rpm=6, tpm=6000), [1.0] * 3)
     assert (first.why, first.wait_s, first.mood) == (Why.PACE, 8.5, "open")
     assert (later.wait_s, later.queued, later.in_flight) == (6.0, 1, 0)
