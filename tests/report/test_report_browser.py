@@ -69,7 +69,7 @@ def count(browser: Browser) -> str:
 
 def wait_for_count(browser: Browser, tests: int) -> None:
     told = f"{tests} of {TESTS} tests"
-    told += "" if tests else ". No test is left by these filters."
+    told += "" if tests else ". No test matches these filters."
     browser.wait(lambda: count(browser) == told, told)
 
 
