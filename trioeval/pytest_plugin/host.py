@@ -149,7 +149,7 @@ class Host:
         """The thread. However it ends, waiting calls are released."""
         try:
             trio.run(self._host)
-        except (Exception, BaseExceptionGroup, SystemExit) as error:  # noqa: BLE001 - told with each item
+        except (Exception, BaseExceptionGroup, SystemExit) as error:  # noqa: BLE001 - reported with each item
             self._failure = _told(error)
         finally:
             if not self._opened.done():
