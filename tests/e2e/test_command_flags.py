@@ -343,7 +343,7 @@ def test_files_of_flags_replace_those_of_the_suite(tmp_path: Path) -> None:
     assert trioeval(*flags, cwd=tmp_path).returncode == 0
     (row,) = rows_of(tmp_path / "o.jsonl")
     assert (row["response"]["output"], row["prompt"]["label"]) == ("a hi", "a.txt: a {{word}}")
-    # Whoever names a file may read there, wherever that is.
+    # A file that a flag names may be anywhere.
     flags = ["-t", "../t.csv", "-p", "../a.txt", "-r", "echo", "-o", "o.jsonl"]
     assert trioeval(*flags, cwd=tmp_path / "suites").returncode == 0
     (row,) = rows_of(tmp_path / "suites" / "o.jsonl")

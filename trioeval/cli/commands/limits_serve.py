@@ -112,7 +112,7 @@ async def _serve(
                     scope.cancel(number.name)
                 stop.set()
 
-            with interrupts.told_to(heed):
+            with interrupts.deliver_to(heed):
                 async with trio.open_nursery() as nursery:
                     try:
                         for warning in await create_missing(backend, missing):

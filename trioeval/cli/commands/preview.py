@@ -99,7 +99,7 @@ async def _make(
                 stop.set()
                 say("stopping: running cells may finish; interrupt again to cancel them")
 
-        with interrupts.told_to(on_signal):
+        with interrupts.deliver_to(on_signal):
             async with caching() as cache:
                 return await preview_suite(
                     prepared,

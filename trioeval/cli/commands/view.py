@@ -94,7 +94,7 @@ async def _serve(
         stop.set()
 
     page = "/" if terms.token is None else f"/?token={terms.token}"
-    with interrupts.told_to(on_signal):
+    with interrupts.deliver_to(on_signal):
         async with trio.open_nursery() as followers:
             store = StoreReading(path)
             watches = Watches(store, followers)

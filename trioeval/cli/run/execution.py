@@ -273,7 +273,7 @@ class Execution:
 
         with (
             self.stopping.scope,
-            self.interrupts.told_to(self.stopping.interrupt),
+            self.interrupts.deliver_to(self.stopping.interrupt),
             open_trace(
                 self.flags.output.trace,
                 trace_of(
