@@ -251,7 +251,7 @@ class Execution:
         metrics.buses = agents.bus_stats
         self._activity = watching.picture.activity
 
-        notify_live: Callable[[int | None, str | None], None] = _notify_nobody
+        notify_live: Callable[[int | None, str | None], None] = _ignore_row
         watches: list[Observers] = []
 
         async def emit(row: Row) -> None:
@@ -433,5 +433,5 @@ def _observer_of_all(watches: Sequence[Observers], task: str | None, row_of: Row
     return observe_all
 
 
-def _notify_nobody(_index: int | None, _task: str | None) -> None:
+def _ignore_row(_index: int | None, _task: str | None) -> None:
     """Ignore a row, since no viewer is connected."""
