@@ -239,7 +239,7 @@ def test_ql_28_a_closed_key_costs_the_lane_of_another_nothing() -> None:
 
 
 def test_a_lane_that_waits_for_a_limit_says_so() -> None:
-    """WaitReason, until when, and of which key; a slot is not held meanwhile."""
+    """The reason, until when, and of which key; a slot is not held meanwhile."""
     jobs = [Work(), Work()]
     ran = run([rolling("rpm", 1, 30.0)], {"lane": [("rpm", "requests")]}, jobs, width=1)
     waits = [

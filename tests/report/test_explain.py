@@ -1,4 +1,4 @@
-"""WaitReason a job took so long, told from the events of its run."""
+"""The waits of a job, explained from the events of its run."""
 
 import attrs
 import pytest
