@@ -85,7 +85,7 @@ class Ran:
 
 
 async def perform(gate: DependencyGate, case: Case, ran: Ran) -> None:
-    """As the body of a job does it."""
+    """Wait and work like the body of a job."""
     ending, flag = "cancelled", Flag()
     posted = ran.posted.setdefault(case.name, [])
     waited = ran.waited.setdefault(case.name, [])
@@ -220,7 +220,7 @@ def test_ag_73_a_case_fails_when_it_has_waited_too_long() -> None:
 
 
 def test_what_is_skipped_is_never_done() -> None:
-    """So all that depends on it is skipped as well, at the same instant."""
+    """All of its dependents are skipped as well, at the same instant."""
     found = ran(
         Case(name="a", done=False),
         Case(name="b", needs="a"),
@@ -328,7 +328,7 @@ def test_ag_75_what_changes_while_a_message_is_written_is_told_once() -> None:
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_ag_76_its_own_marker_ends_the_wait_without_a_fact(policy: FailedDependency) -> None:
-    """Also of one that waits for what failed; what depends on it begins."""
+    """That holds also if a dependency failed; its own dependents start."""
     found = ran(
         Case(name="a", takes=9),
         Case(name="x", needs="a", policy=policy, marked_at=4),

@@ -75,7 +75,7 @@ def test_a_text_is_split_into_words_and_no_shell_runs(workspace: Path) -> None:
 
 
 def test_a_command_that_fails_tells_its_last_lines(workspace: Path) -> None:
-    """Of both outputs as they came, at most ten."""
+    """At most ten lines of both outputs, in the order of arrival."""
     script = "for n in $(seq 20); do echo $n; done; echo bad >&2; exit 3"
     told = found(workspace, ["sh", "-c", script])
     assert not told.holds
@@ -86,7 +86,7 @@ def test_a_command_that_fails_tells_its_last_lines(workspace: Path) -> None:
 
 
 def test_another_exit_code_may_be_wanted(workspace: Path) -> None:
-    """Then 0 is a failure."""
+    """With another code configured, 0 is a failure."""
     assert found(workspace, {"command": "sh -c 'exit 3'", "exitCode": 3}).holds
     told = found(workspace, {"command": "true", "exitCode": 3})
     assert (told.holds, told.reason) == (False, '"true" ended with exit code 0, and not 3')
