@@ -532,7 +532,7 @@ def test_every_case_ends_and_begins_only_when_it_may(plan: Sequence[Case]) -> No
         check_case(case, found)
     told = [warning.split()[1] for warning in found.warned]
     assert len(told) == len(set(told))
-    given_up = {name for name, ending in found.ended.items() if "for good" in ending}
+    given_up = {name for name, ending in found.ended.items() if "forever" in ending}
     # One that is cancelled at the instant at which it was given up ends as cancelled.
     assert given_up <= set(told) <= given_up | {one.name for one in plan if one.cancelled_at}
     for name, at in found.began.items():  # nothing is given up while anything goes on
@@ -566,7 +566,7 @@ def check_case(case: Case, found: Ran) -> None:
         lost = ending.split(":")[1].strip()
         assert lost in case.needs
         assert found.ended[lost] != "done"
-        assert case.policy == ("block" if "for good" in ending else "skip")
+        assert case.policy == ("block" if "forever" in ending else "skip")
     if found.waited[name]:
         assert all(by for _, by in found.waited[name][:-1])
         if name in found.began:  # who is over without having begun still lacks something

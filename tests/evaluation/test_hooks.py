@@ -115,7 +115,7 @@ def test_what_before_all_does_wrong_is_told_before_anything_is_asked(tmp_path: P
         ("file://nowhere.py:f", "file not found"),
         ("file://hooks.js", "extensions are functions in Python files"),
         ("file://hooks.py:missing", "missing"),
-        ("hooks", "no code that can be run"),
+        ("hooks", "is not code that can be run"),
     ],
 )
 def test_extensions_that_cannot_be_called(tmp_path: Path, text: str, said: str) -> None:
