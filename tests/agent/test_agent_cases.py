@@ -10,7 +10,7 @@ import trio
 
 from trioeval import Reply, Request, Row, parse_suite, run_suite
 from trioeval.agent.bus.reading import read_bus
-from trioeval.agent.open import AgentTerms
+from trioeval.agent.open import AgentOptions
 from trioeval.agent.planner import Submission, planner_turn
 from trioeval.agent.protocols import AgentEvent, AttemptStarted, CaseEnded, CaseQueued
 from trioeval.evaluation.reconcile import parse_retry
@@ -70,7 +70,7 @@ async def play(*tasks: Mapping[str, Any], folder: Path | None = None, **how: Any
             prepared,
             emit=keep,
             warn=ran.warned.append,
-            agents=AgentTerms(folder=folder, observe=observe, **terms),
+            agents=AgentOptions(folder=folder, observe=observe, **terms),
             **how,
         )
     return ran

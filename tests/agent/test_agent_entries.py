@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from trioeval.agent.cases import WorkspaceTemplates, with_cases, with_names
 from trioeval.agent.form import with_dependencies
 from trioeval.agent.model import AgentSettings, Case, case_of
-from trioeval.documents.files import Around
+from trioeval.documents.files import FileContext
 from trioeval.errors import SuiteError
 from trioeval.grading import quote
 from trioeval.loading.load import load_suite, parse_suite
 from trioeval.loading.structure import converter_of
-from trioeval.run.rows_of_task import with_one_test, with_rows
+from trioeval.run.rows_of_task import with_placeholder_test, with_rows
 from trioeval.suite.expand import expand
 from trioeval.suite.extensions import read_extensions, with_before_all
 from trioeval.suite.model import RunLimits, Suite, Test
@@ -468,7 +468,7 @@ def test_rows_of_a_task_may_be_cases() -> None:
     }
     suite = parse_suite(document).tasks[1].suite
     assert suite.tests == ()
-    assert cases_of(with_one_test(suite)) == [Case(name="case-1")]
+    assert cases_of(with_placeholder_test(suite)) == [Case(name="case-1")]
     known = with_rows(suite, [{"output": "1"}, {"output": "2"}], Templates())
     assert cases_of(known) == [Case(name="case-1"), Case(name="case-2")]
     assert [one.type for one in expand(known)[1].test.assertions] == ["agent-done"]
@@ -530,7 +530,7 @@ def test_a_workspace_may_be_a_bundle(projects: Path, monkeypatch: pytest.MonkeyP
 
 def test_a_workspace_is_found_with_the_variables_of_its_case(projects: Path) -> None:
     """A variable that is missing is not nothing: the folder above would be copied."""
-    found = WorkspaceTemplates.of(Around(directory=projects), Templates())
+    found = WorkspaceTemplates.of(FileContext(directory=projects), Templates())
     assert found.find("projects/{{name}}", {"name": "calc"}) == projects / "projects" / "calc"
     assert said_of({"workspace": "projects/{{name}}", "tests": [{"id": "a"}]}, projects) == [
         "$.workspace: {{ name }} is not defined; the test has no variables (case a)"
@@ -587,7 +587,7 @@ def test_hooks_may_change_cases(tmp_path: Path, change: str, names: list[str] | 
     code = f"def beforeAll(context, options):\n    context['suite']['tests'].{change}\n"
     (tmp_path / "h.py").write_text(f"{code}    return context\n")
     suite = parsed({"tests": [{"id": "a"}, {"id": "b", "dependsOn": "a"}]}, tmp_path)
-    around = Around(directory=tmp_path)
+    around = FileContext(directory=tmp_path)
     extensions = read_extensions(["file://h.py:beforeAll"], around)
 
     def changed() -> Suite:
@@ -605,7 +605,7 @@ def test_hooks_may_change_cases(tmp_path: Path, change: str, names: list[str] | 
     [
         ({"prompts": None}, "$: there are no prompts, so agents have nothing to do"),
         ({"tests": None}, "$: there are no tests"),
-        ({"tests": []}, "$.tests: the list of tests is empty"),
+        ({"tests": []}, "$.tests: there are no tests"),
     ],
 )
 def test_a_task_of_agents_has_something_to_do(entry: dict[str, Any], told: str) -> None:

@@ -11,7 +11,7 @@ import trio.testing
 from filelock import FileLock
 
 from trioeval.agent.bus.bus import Bus, open_bus
-from trioeval.agent.bus.messages import Draft, Message, MessageParent
+from trioeval.agent.bus.messages import Message, MessageDraft, MessageParent
 from trioeval.agent.bus.reading import BusReading, read_bus, read_parts
 from trioeval.agent.open import CasePoster, HurriedBus, RunBuses, SharedFacts
 from trioeval.errors import BusError
@@ -19,8 +19,8 @@ from trioeval.errors import BusError
 chance = Random(7).random  # noqa: S311 - no secret
 
 
-def draft(body: str, case: str = "calc", type_: str = "FACT") -> Draft:
-    return Draft(type=type_, project_id="run-1", task_id=case, body=body, meta={"own": "1"})
+def draft(body: str, case: str = "calc", type_: str = "FACT") -> MessageDraft:
+    return MessageDraft(type=type_, project_id="run-1", task_id=case, body=body, meta={"own": "1"})
 
 
 def run_buses(warn: Callable[[str], None] = print) -> RunBuses:
@@ -84,9 +84,9 @@ def test_facts_are_whole_after_a_death_between_two(
         async with open_bus(tmp_path / "calc", rng=chance) as own:
             for number in range(3):
                 await own.append(draft(f"fact {number}"))
-        append, told = Bus.append, list[Draft]()
+        append, told = Bus.append, list[MessageDraft]()
 
-        async def dies(bus: Bus, one: Draft) -> Message:
+        async def dies(bus: Bus, one: MessageDraft) -> Message:
             if len(told) == after:
                 raise BusError("no space left on the device")
             told.append(one)
@@ -188,7 +188,7 @@ def test_a_fact_that_cannot_be_passed_on_keeps_no_other_back(
     async def main() -> None:
         buses = run_buses()
         async with open_bus(tmp_path / "calc", rng=chance) as own:
-            large = Draft(type="FACT", project_id="p", body="x" * 2000)
+            large = MessageDraft(type="FACT", project_id="p", body="x" * 2000)
             await own.append(large)
             for number in range(20):
                 parents = (MessageParent(msg_id="of its own bus"),)

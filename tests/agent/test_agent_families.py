@@ -43,7 +43,7 @@ from trioeval.agent.processes import (
 )
 from trioeval.agent.restarts import AttemptEnd, RestartPolicy
 from trioeval.providers.programs import supervisor
-from trioeval.providers.programs.members import Root, find_survivors, read_member
+from trioeval.providers.programs.members import TreeIdentity, find_survivors, read_member
 from trioeval.providers.programs.processes import Tree
 
 PATIENT = 40.0
@@ -664,11 +664,16 @@ def test_survivors_are_found_by_mark_start_session_and_parent(tmp_path: Path) ->
         stat = f"{pid} (a) {state} {parent} {pid} {session} {'0 ' * 15}{started} 0 0"
         (tmp_path / str(pid) / "stat").write_text(stat)
         (tmp_path / str(pid) / "environ").write_text(environ)
-    roots = [Root(10, b"x", 100), Root(20, b"y", 200), Root(30, b"z", 299), Root(40, b"q", 400)]
+    roots = [
+        TreeIdentity(10, b"x", 100),
+        TreeIdentity(20, b"y", 200),
+        TreeIdentity(30, b"z", 299),
+        TreeIdentity(40, b"q", 400),
+    ]
     found = find_survivors(roots, (), tmp_path)
     assert found is not None
     assert sorted(member.pid for member in found) == [10, 11, 12, 13, 31, 32, 40]
-    assert find_survivors([Root(0, b"v")], (), tmp_path) == {read_member(50, tmp_path)}
+    assert find_survivors([TreeIdentity(0, b"v")], (), tmp_path) == {read_member(50, tmp_path)}
     assert find_survivors([], (), tmp_path) == set()
     assert find_survivors(roots, (), tmp_path / "nothing") is None
 

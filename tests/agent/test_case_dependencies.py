@@ -15,7 +15,7 @@ from trioeval.agent.case_order import DependencyGate, dependency_gates
 from trioeval.agent.protocols import FileMarker
 from trioeval.errors import AgentError, BlockedError, UsageError
 from trioeval.evaluation.outcomes import StoppedError
-from trioeval.kernel import Cut
+from trioeval.kernel import StopReason
 from trioeval.suite.dependencies import Dependent, FailedDependency
 from trioeval.testing import run_virtual
 
@@ -126,10 +126,10 @@ async def perform(gate: DependencyGate, case: Case, ran: Ran) -> None:
         except AgentError as error:
             ending = f"refused: {error}"
         except StoppedError as error:
-            ending = "stopped" if error.cut is Cut.STOP else f"left: {error.cut.name}"
+            ending = "stopped" if error.cut is StopReason.STOP else f"left: {error.cut.name}"
         ran.ended[case.name] = ending
         ran.over[case.name] = trio.current_time()
-        cut = Cut.BUDGET if case.cut and case.name in ran.began else None
+        cut = StopReason.BUDGET if case.cut and case.name in ran.began else None
         gate.over(case.name, done=ending == "done", cut=cut)
         nursery.cancel_scope.cancel()
 
@@ -279,7 +279,7 @@ def test_what_depends_on_a_case_that_was_cut_off_is_left_whatever_its_policy() -
 
     async def late() -> None:
         gate = gate_of(*(Case(name="a"), Case(name="b", needs="a", policy="run")))
-        gate.over("a", done=False, cut=Cut.BUDGET)
+        gate.over("a", done=False, cut=StopReason.BUDGET)
         gate.over("a", done=True)  # said before
         with pytest.raises(StoppedError):
             await gate.wait("b", done=Flag(), post=silence)

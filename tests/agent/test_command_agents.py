@@ -37,7 +37,7 @@ from trioeval.agent.report_file import (
     set_aside,
 )
 from trioeval.agent.restarts import CONTINUATION, AttemptEnd, AttemptFailure, RestartPolicy
-from trioeval.documents.files import Around
+from trioeval.documents.files import FileContext
 from trioeval.evaluation.providers import Resolver
 from trioeval.providers import Usage
 from trioeval.providers.programs.entries import CommandAgentSettings
@@ -364,7 +364,7 @@ def test_programs_are_agents_in_tasks_of_agents_only(
     """Elsewhere the same entry is a provider."""
     entry = ProviderEntry(id="exec:sh -c {{prompt}}")
     suite = Suite(prompts=(), providers=(entry,), settings=settings, directory=tmp_path)
-    around = Around(directory=tmp_path, environ=os.environ)
+    around = FileContext(directory=tmp_path, environ=os.environ)
     find = Resolver(suite=suite, around=around, templates=Templates(), custom={})
     assert isinstance(find(entry).settings, kind)
 

@@ -16,8 +16,8 @@ from trioeval.agent.in_process import AgentCase, AgentFunction, AgentRun, run_ag
 from trioeval.agent.loop import LoopEnd
 from trioeval.agent.protocols import (
     AgentEvent,
+    AttemptContinued,
     AttemptEnded,
-    AttemptGoesOn,
     AttemptStarted,
     AttemptWaiting,
     RunIds,
@@ -243,7 +243,7 @@ def test_children_are_told_apart_and_who_waits_to_go_on_is_told() -> None:
         (AttemptStarted, "a", 0),
         (AttemptStarted, "a/child", 0),
         (AttemptWaiting, "a", 0.51),
-        (AttemptGoesOn, "a", 1),
+        (AttemptContinued, "a", 1),
         (AttemptStarted, "a/child#2", 1),
     ]
 

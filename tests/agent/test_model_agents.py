@@ -20,8 +20,8 @@ from trioeval.agent.model_agent import ModelAgent
 from trioeval.agent.restarts import CONTINUATION, Attempt, AttemptEnd, AttemptFailure
 from trioeval.agent.workspace_tools import WorkspaceTools
 from trioeval.errors import LaneClosedError, ProviderError, ProviderErrorKind
-from trioeval.evaluation.metering import Meter
-from trioeval.evaluation.provider_calls import Asker
+from trioeval.evaluation.metering import CallMeter
+from trioeval.evaluation.provider_calls import ReplySource
 from trioeval.kernel import Calls, Done, Failed, Job, Lanes, LaneSpec, Outcome, Plan, collect
 from trioeval.providers import OpenProvider, Provider, Usage
 from trioeval.providers.local.custom import CustomProvider
@@ -123,11 +123,11 @@ class Bench:
             templates=Templates(),
             custom={"model": model},
         )
-        asker = Asker(
+        asker = ReplySource(
             providers=[OpenProvider(found, 0, CustomProvider("model", model), (), None)],
             entries=[entry],
             lanes=["m"],
-            meter=Meter([found.metering], ["m"], bounds_only=False),
+            meter=CallMeter([found.metering], ["m"], bounds_only=False),
             row_ids=str,
             journal=notes,
         )
@@ -143,7 +143,7 @@ class Bench:
                 await calls("m", trio.sleep, busy)
                 return AttemptEnd()
             agent = ModelAgent(
-                asker=asker,
+                reply_source=asker,
                 index=0,
                 place=0,
                 calls=calls,

@@ -10,7 +10,7 @@ import pytest
 import trio
 
 import trioeval
-from trioeval.cli.commands.agent_folders import case_folders, remove_cases, tell_deleted
+from trioeval.cli.commands.agent_folders import case_folders, remove_cases, report_deleted
 from trioeval.cli.run.agents import agent_terms, check_workspaces
 from trioeval.cli.run.plan import plan_lines
 from trioeval.errors import UsageError
@@ -124,10 +124,10 @@ def test_each_run_is_told_with_what_went_with_it(
     run = run_folder(tmp_path)
     ids = ("eval-0", "eval-2", "../agents/eval-1", ".", "..")
     ended = {"eval-0": 1, "eval-2": 3}
-    assert tell_deleted(tmp_path / ".trioeval" / "r.db", map(facts_of, ids), ended)
+    assert report_deleted(tmp_path / ".trioeval" / "r.db", map(facts_of, ids), ended)
     assert run.exists()
     (run / "notes.txt").touch()
-    assert not tell_deleted(tmp_path / ".trioeval" / "r.db", [facts_of("eval-1")])
+    assert not report_deleted(tmp_path / ".trioeval" / "r.db", [facts_of("eval-1")])
     told = capsys.readouterr().err.splitlines()
     assert told[:2] == [
         "deleted eval-0: 2 rows, and 2 folders of cases; ended 1 process of its agents",

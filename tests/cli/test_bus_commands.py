@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trioeval.agent.bus.bus import open_bus
-from trioeval.agent.bus.messages import Draft, Message
+from trioeval.agent.bus.messages import Message, MessageDraft
 from trioeval.agent.bus.segments import segment_numbers
 from trioeval.agent.bus.settings import BusSettings
 from trioeval.cli.app import run_command_line
@@ -62,7 +62,7 @@ def fill(folder: Path, *drafts: tuple[str, str], rotate_bytes: int | None = None
     async def main() -> None:
         async with open_bus(folder, settings, rng=lambda: 0.5) as bus:
             for kind, body in drafts:
-                await bus.append(Draft(type=kind, project_id="p", task_id="calc", body=body))
+                await bus.append(MessageDraft(type=kind, project_id="p", task_id="calc", body=body))
 
     trio.run(main)
 
@@ -375,7 +375,7 @@ def test_no_message_looks_like_another_or_moves_a_terminal(body: str, task: str)
         seq=7,
         msg_id="m-7",
         utc="2026-01-02T03:04:05.678901Z",
-        draft=Draft(type="INFO", project_id="p", task_id=task, body=body),
+        draft=MessageDraft(type="INFO", project_id="p", task_id=task, body=body),
     )
     first, *rest = message_text(message, as_json=False).split("\n")
     assert re.match(r"7 2026-01-02T03:04:05Z INFO \S", first)

@@ -1,4 +1,4 @@
-"""What assertions say of a column."""
+"""The results of assertions on a column."""
 
 import threading
 from typing import Any

@@ -11,10 +11,10 @@ import trio
 
 from trioeval import Reply, Request, Row, SuiteSummary, parse_suite, run_suite
 from trioeval.columns.result import DatasetResult
-from trioeval.evaluation.journal import CallKey, CallRecord, Paid
+from trioeval.evaluation.journal import CallKey, CallRecord, RecordedReply
 from trioeval.evaluation.prepared import PreparedSuite
 from trioeval.providers import Usage
-from trioeval.providers.cache_key import Question
+from trioeval.providers.cache_key import CacheIdentity
 from trioeval.providers.http.wire import HttpRequest
 from trioeval.report import row_json
 from trioeval.run import RowsNotRun
@@ -81,32 +81,32 @@ class Notes:
     def call(self, call: CallRecord) -> None:
         self.writes.append(call)
 
-    def recall(self, key: CallKey) -> Paid | None:
+    def recorded_reply(self, key: CallKey) -> RecordedReply | None:
         for one in reversed(self.before):
             if key in self.rejected or key.index in self.anew:
                 return None
             if isinstance(one, CallRecord) and one.key == key and isinstance(one.answer, Reply):
-                return Paid(one.answer, one.latency_ms, one.cached)
+                return RecordedReply(one.answer, one.latency_ms, one.cached)
         return None
 
     def row(self, row: Row) -> None:
         self.writes.append(row)
         self.rows_at[row.index] = trio.current_time()
 
-    def first_alone(self, _task: str | None, rows: range) -> int:
+    def first_single_row(self, _task: str | None, rows: range) -> int:
         """Every row is given alone."""
         return rows.start
 
     def rows_not_run(self, rows: RowsNotRun) -> None:
         raise AssertionError(rows)
 
-    def standing(self, _row: Row) -> None:
+    def superseding_record(self, _row: Row) -> None:
         """Rows are written down as they come."""
 
     def reject(self, key: CallKey) -> None:
         self.rejected.add(key)
 
-    def asks_anew(self, _task: str | None, index: int) -> bool:
+    def needs_new_reply(self, _task: str | None, index: int) -> bool:
         return index in self.anew
 
     async def durable(self, _row: Row | None = None) -> None:
@@ -114,7 +114,7 @@ class Notes:
         await trio.sleep(self.lasts)
         self.durable_at = max(self.durable_at, written)
 
-    def kept(self, task: str | None) -> Kept:
+    def reused_rows(self, task: str | None) -> Kept:
         rows = [one for one in self.before if isinstance(one, Row) and one.task == task]
         return Kept({row.index: row_json(row, "eval-1") for row in rows if self.keeps(row)})
 
@@ -165,13 +165,13 @@ class Model:
         usage = Usage(prompt=3, completion=4, total=7)
         return Reply(output=self.says(request), usage=usage, cost=0.25)
 
-    def cache_question(self, request: Request) -> Question | None:
+    def cache_question(self, request: Request) -> CacheIdentity | None:
         if not self.cacheable:
             return None
         sent = HttpRequest(
             method="POST", url="https://model", headers={}, body=request.prompt.encode()
         )
-        return Question(name="model", service="test", request=sent)
+        return CacheIdentity(name="model", service="test", request=sent)
 
     @property
     def requests(self) -> int:

@@ -11,14 +11,14 @@ import pytest
 import trio
 from processes import alive
 
-from trioeval.documents.files import Around
+from trioeval.documents.files import FileContext
 from trioeval.errors import GradingError
-from trioeval.evaluation.grader_calls import together
-from trioeval.evaluation.judge_services import open_means
+from trioeval.evaluation.grader_calls import gather_in_order
+from trioeval.evaluation.judge_services import open_judge_services
 from trioeval.grading import KINDS, Assertion, Finding, Subject
 from trioeval.grading.grade import check_assertion, make_ready, with_code_as_written
-from trioeval.grading.kind import Asking
-from trioeval.grading.services import Grader, Outside, ScriptRunner
+from trioeval.grading.kind import ExternalJudge
+from trioeval.grading.services import ExternalServices, Grader, ScriptRunner
 
 pytestmark = pytest.mark.slow  # processes
 
@@ -27,19 +27,19 @@ def found(workspace: Path, value: Any, environ: Mapping[str, str] | None = None)
     """Return the result of a command in a workspace, after checking that no process is left."""
     mark = uuid.uuid4().hex
     whole = {**os.environ, **(environ or {}), "OUR_MARK": mark}
-    around = Around(directory=workspace.parent, environ=whole)
+    around = FileContext(directory=workspace.parent, environ=whole)
     judge = KINDS["command"].judge
-    assert isinstance(judge, Asking)
+    assert isinstance(judge, ExternalJudge)
 
     async def main() -> Finding:
         with trio.fail_after(60):
-            async with open_means(around) as means:
-                outside = Outside(
+            async with open_judge_services(around) as means:
+                outside = ExternalServices(
                     grader=cast("Grader", None),
                     code=cast("ScriptRunner", None),
                     post=means.webhooks.post,
                     run=means.commands,
-                    together=together,
+                    together=gather_in_order,
                 )
                 subject = Subject.of("", workspace=workspace)
                 return await judge.judge(subject, value, Assertion(type="command"), outside)
@@ -181,8 +181,8 @@ def test_a_template_is_split_when_it_is_rendered() -> None:
 def test_without_a_workspace_no_command_runs() -> None:
     """It would run who knows where."""
     judge = KINDS["command"].judge
-    assert isinstance(judge, Asking)
-    outside = cast("Outside", None)
+    assert isinstance(judge, ExternalJudge)
+    outside = cast("ExternalServices", None)
     with pytest.raises(GradingError, match="only outputs of tasks of type agent have a workspace"):
         trio.run(judge.judge, Subject.of(""), "true", Assertion(type="command"), outside)
 

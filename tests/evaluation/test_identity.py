@@ -16,9 +16,9 @@ from trioeval.evaluation.identity import (
     Identities,
     Identity,
     content_digest,
-    name_of_record,
+    recorded_row_id,
+    recorded_row_name,
     row_id,
-    row_id_of,
     row_name,
     settings_digest,
 )
@@ -276,15 +276,15 @@ def test_a_record_tells_the_id_of_its_row() -> None:
     identities = Identities()
     for row in rows:
         record = json.loads(json.dumps(row_json(row, "eval-1")))
-        assert row_id_of(record) == identities.of(row.step, row.provider).id
-        assert name_of_record(record) == row_name(row.step)
-    assert len({row_id_of(row_json(row, "eval-1")) for row in rows}) == len(rows) == 16
+        assert recorded_row_id(record) == identities.of(row.step, row.provider).id
+        assert recorded_row_name(record) == row_name(row.step)
+    assert len({recorded_row_id(row_json(row, "eval-1")) for row in rows}) == len(rows) == 16
 
 
 def test_a_record_of_another_program_has_an_id_too() -> None:
     """With any part missing."""
-    assert row_id_of({}) == row_id("", "", {}, None)
-    assert row_id_of({"provider": "x", "vars": None, "testCase": 3}) == row_id("", "", {}, "")
+    assert recorded_row_id({}) == row_id("", "", {}, None)
+    assert recorded_row_id({"provider": "x", "vars": None, "testCase": 3}) == row_id("", "", {}, "")
 
 
 def test_people_are_told_of_a_test_by_its_description_or_its_variables() -> None:

@@ -370,7 +370,7 @@ def test_a_run_that_is_cut_anywhere_goes_on_as_if_it_had_not_been(name: str) -> 
         notes = Notes(whole.writes[:cut])
         models = scenario.models()
         ran = execute(scenario.document, models, notes)
-        kept = notes.kept(None)
+        kept = notes.reused_rows(None)
         found = {
             index: {key: record[key] for key in expected[index]}
             for index, record in kept.records.items()

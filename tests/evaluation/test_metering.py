@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import trioeval
 from trioeval import Reply, Request, Row, Status, SuiteError, Usage
 from trioeval.errors import CallError, Fault, ProviderError
-from trioeval.evaluation.metering import Meter
+from trioeval.evaluation.metering import CallMeter
 from trioeval.providers import Metering, resolve
 from trioeval.providers.metering import find_counter
 from trioeval.providers.prices import Price, list_prices
@@ -25,7 +25,7 @@ PRICE = Price(input=1, output=4)
 @given(st.text())
 def test_a_text_is_reserved_with_its_bytes_at_first(text: str) -> None:
     """No vocabulary of byte pairs needs more; lone surrogates count as what is sent for them."""
-    meter = Meter([Metering(longest_reply=10, price=PRICE)], ["lane"], bounds_only=False)
+    meter = CallMeter([Metering(longest_reply=10, price=PRICE)], ["lane"], bounds_only=False)
     estimate = meter.estimate(0, text)
     assert estimate.prompt_bound == len(text.encode("utf-8", "replace"))
     assert estimate.tokens == estimate.prompt_bound + 10
@@ -35,8 +35,8 @@ def test_a_text_is_reserved_with_its_bytes_at_first(text: str) -> None:
 def test_a_lane_learns_what_its_calls_use() -> None:
     """Both providers of a lane gain; another lane does not, nor does a run with a budget."""
     known = [Metering(longest_reply=1000)] * 3
-    meter = Meter(known, ["a", "a", "b"], bounds_only=False)
-    strict = Meter(known, ["a", "a", "b"], bounds_only=True)
+    meter = CallMeter(known, ["a", "a", "b"], bounds_only=False)
+    strict = CallMeter(known, ["a", "a", "b"], bounds_only=True)
     for each in (meter, strict):
         for _ in range(200):
             estimate = each.estimate(0, "x" * 400)

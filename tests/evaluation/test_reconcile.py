@@ -15,11 +15,11 @@ from trioeval.evaluation.reconcile import (
     Reconciled,
     Retry,
     StoredIdentity,
-    asks_anew,
+    needs_new_replies,
     parse_retry,
     reconcile,
     runs_again,
-    told,
+    summarize,
 )
 from trioeval.suite.expand import Expansion, expand
 
@@ -55,7 +55,7 @@ def test_the_same_suite_keeps_every_row() -> None:
     assert dict(found.moves) == {0: 0, 1: 1, 2: 2}
     assert found.is_same
     assert list(found.moved()) == []
-    assert told(found) == "of 3 rows: 3 kept"
+    assert summarize(found) == "of 3 rows: 3 kept"
 
 
 def test_a_test_in_front_moves_all_others_and_changes_none() -> None:
@@ -68,7 +68,7 @@ def test_a_test_in_front_moves_all_others_and_changes_none() -> None:
     assert -1 not in found.moves
     assert 3 not in found.moves
     assert not found.is_same
-    assert told(found).splitlines() == [
+    assert summarize(found).splitlines() == [
         "of 3 rows: 2 kept (2 of them at other positions), 1 new",
         "  new: 0 (x=new)",
     ]
@@ -86,11 +86,11 @@ def test_rows_that_the_suite_has_no_more_are_gone() -> None:
     """The summary names them if a name is known."""
     found = reconcile(stored(steps_of("a", "b", "c", "d")), steps_of("d", "b"))
     assert found.gone == [0, 2]
-    assert told(found, "the old {}".format).splitlines() == [
+    assert summarize(found, "the old {}".format).splitlines() == [
         "of 2 rows: 2 kept (1 of them at other positions); 2 are gone",
         "  gone: 0 (the old 0), 2 (the old 2)",
     ]
-    assert told(found).endswith("  gone: 0, 2")
+    assert summarize(found).endswith("  gone: 0, 2")
 
 
 def test_repeats_are_told_apart_by_their_order() -> None:
@@ -130,7 +130,7 @@ def test_of_rows_that_were_never_written_down_nobody_can_say_whether_they_change
     found = reconcile(killed, steps, expected=3)
     assert not found.is_same
     assert found.unrecorded == 2
-    assert told(found).splitlines()[:2] == [
+    assert summarize(found).splitlines()[:2] == [
         "of 3 rows: 1 kept, 2 new, or not run before",
         "  2 unrecorded rows run as the suite says now",
     ]
@@ -155,11 +155,11 @@ def test_calls_of_rows_that_were_never_written_down_go_with_their_rows() -> None
 def test_at_most_ten_rows_of_a_kind_are_named() -> None:
     """The other rows are counted."""
     now = steps_of(*(f"word {i}" for i in range(13)))
-    lines = told(reconcile([], now)).splitlines()
+    lines = summarize(reconcile([], now)).splitlines()
     assert lines[0] == "of 13 rows: 13 new"
     assert lines[1].startswith("  new: 0 (x=word 0), 1 (x=word 1), ")
     assert lines[1].endswith(", 9 (x=word 9), and 3 more")
-    gone = told(reconcile(stored(now), steps_of("other")))
+    gone = summarize(reconcile(stored(now), steps_of("other")))
     assert gone.splitlines()[-1].endswith(", 9, and 3 more")
 
 
@@ -169,8 +169,8 @@ def test_a_suite_without_rows_has_nothing_to_keep() -> None:
     found = reconcile(stored(steps_of("a")), none)
     assert found.gone == [0]
     assert len(found.moves) == 0
-    assert told(found) == "of 0 rows: none; 1 is gone\n  gone: 0"
-    assert told(reconcile([], none)) == "of 0 rows: none"
+    assert summarize(found) == "of 0 rows: none; 1 is gone\n  gone: 0"
+    assert summarize(reconcile([], none)) == "of 0 rows: none"
 
 
 def test_all_columns_of_a_test_move_with_it() -> None:
@@ -291,5 +291,5 @@ def test_what_runs_again_and_what_of_that_asks_anew(
     assert anew == {
         name
         for name, (outcome, passed) in ENDINGS.items()
-        if asks_anew(retry, outcome, passed=passed, index=5)
+        if needs_new_replies(retry, outcome, passed=passed, index=5)
     }

@@ -13,9 +13,9 @@ import trio.testing
 from processes import alive
 
 import trioeval
-from trioeval.documents.files import Around
+from trioeval.documents.files import FileContext
 from trioeval.errors import GradingError, ScriptError
-from trioeval.evaluation.judge_services import JudgeServices, UserCode, open_means
+from trioeval.evaluation.judge_services import JudgeServices, UserCode, open_judge_services
 from trioeval.providers.programs.workers import Encoded
 from trioeval.scripting.engine import program
 from trioeval.scripting.javascript import assertion_script
@@ -33,11 +33,11 @@ def with_code(
 ) -> T:
     """Return the result of a function, after checking that no process is left."""
     mark = uuid.uuid4().hex
-    around = Around(directory=folder, environ={**os.environ, "OUR_MARK": mark, **environ})
+    around = FileContext(directory=folder, environ={**os.environ, "OUR_MARK": mark, **environ})
 
     async def main() -> T:
         with trio.fail_after(60):
-            async with open_means(around) as means:
+            async with open_judge_services(around) as means:
                 return await body(code_of(means))
 
     found = trio.run(main, clock=clock)

@@ -8,7 +8,7 @@ from journalled import Model, Notes, execute
 from trioeval.errors import ProviderError
 from trioeval.evaluation.waits import NO_WAITS, WaitTimes
 from trioeval.kernel import Admitted, CallStarted, Event, Lanes, LaneSpec, Waiting
-from trioeval.kernel.events import Why
+from trioeval.kernel.events import WaitReason
 
 
 def suite(*words: str, **lane: Any) -> dict[str, Any]:
@@ -70,14 +70,14 @@ def test_nobody_is_watched_where_nobody_is_told() -> None:
 def test_a_row_that_is_run_once_more_adds_to_what_it_waited() -> None:
     waits = WaitTimes(Lanes([LaneSpec("m"), LaneSpec("n")]))
     events: list[Event] = [
-        Waiting(0.0, "m", Why.PACE, None, None),
+        Waiting(0.0, "m", WaitReason.PACE, None, None),
         Admitted(1.0, 7, "m"),
-        Waiting(1.0, "m", Why.SLOT, None, 7),
-        Waiting(2.0, "m", Why.BLOCKED, 4.0, 7),
+        Waiting(1.0, "m", WaitReason.SLOT, None, 7),
+        Waiting(2.0, "m", WaitReason.BLOCKED, 4.0, 7),
         CallStarted(4.0, 7, "m"),
-        Waiting(5.0, "m", Why.PACE, None, None),
+        Waiting(5.0, "m", WaitReason.PACE, None, None),
         Admitted(9.0, 7, "m"),
-        Waiting(9.0, "n", Why.SLOT, None, 7),
+        Waiting(9.0, "n", WaitReason.SLOT, None, 7),
     ]
     for event in events:
         waits(event)
@@ -89,8 +89,8 @@ def test_what_the_job_that_is_started_had_waited_for_is_its_own() -> None:
     """Waits of the previous job, and of the next one on another lane, are not included."""
     waits = WaitTimes(Lanes([LaneSpec("m"), LaneSpec("n")]))
     events: list[Event] = [
-        Waiting(1.0, "m", Why.PACE, None, None),
-        Waiting(1.0, "n", Why.TURN, None, None),
+        Waiting(1.0, "m", WaitReason.PACE, None, None),
+        Waiting(1.0, "n", WaitReason.TURN, None, None),
         Admitted(3.0, 0, "m"),
     ]
     for event in events:

@@ -73,7 +73,7 @@ def members(draw: st.DrawFn, shape: Shape, keys: set[str], mutants: bool) -> dic
         keys = {*keys, draw(st.sampled_from(["openai:x", "temperature"]))}
     if "maxProperties" in shape:
         keys = {"echo"}
-    # References are of files, and told of elsewhere.
+    # References are a matter of files, and tested elsewhere.
     keys -= {"$ref"}
     return {key: draw(documents(known.get(key, rest), mutants)) for key in sorted(keys)}
 
@@ -253,7 +253,7 @@ RIGHT: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("part", RIGHT, ids=json.dumps)
-def test_all_forms_of_entries_are_taken(part: dict[str, Any]) -> None:
+def test_all_forms_of_entries_are_accepted(part: dict[str, Any]) -> None:
     """This includes entries that name files, which the schema does not look up."""
     assert [*VALIDATOR.iter_errors({"providers": ["echo"], **part})] == []
 

@@ -14,7 +14,7 @@ from bus_files import QUICK, bodies, draft, files, in_trio, opened, written
 from filelock import FileLock
 
 from trioeval.agent.bus.bus import Bus, open_bus
-from trioeval.agent.bus.messages import Draft
+from trioeval.agent.bus.messages import MessageDraft
 from trioeval.agent.bus.reading import read_bus
 from trioeval.agent.bus.segments import LARGEST
 from trioeval.agent.bus.settings import BusSettings, BusStats
@@ -301,13 +301,13 @@ import random, resource, sys
 from pathlib import Path
 import trio
 from trioeval.agent.bus.bus import Bus, open_bus
-from trioeval.agent.bus.messages import Draft
+from trioeval.agent.bus.messages import MessageDraft
 from trioeval.errors import BusError
 
 async def main():
     async def one(name):
         try:
-            message = await bus.append(Draft(type=sys.argv[2], project_id="p", body=name * 300))
+            message = await bus.append(MessageDraft(type=sys.argv[2], project_id="p", body=name * 300))
         except BusError as error:
             print("failed", name, error)
         else:
@@ -434,7 +434,7 @@ def test_the_error_of_a_block_comes_out_as_it_is(tmp_path: Path) -> None:
     with pytest.raises(KeyError, match="mine"):
         run_virtual(main)
     with pytest.raises(UsageError):
-        Draft(type="INFO", project_id="")
+        MessageDraft(type="INFO", project_id="")
 
 
 def test_a_relative_folder_is_meant_as_it_was_when_the_bus_was_opened(
