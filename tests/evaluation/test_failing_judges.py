@@ -297,7 +297,7 @@ def test_a_transform_of_a_line_that_was_not_read_fails_its_assertion(
     (row,) = rows_of(suite)
     assert (row.status, row.spent.calls) == (Status.PASS, 1)
     assert row.verdict is not None
-    assert row.verdict.parts[1].reason.startswith("transform: $.[[[ is not a JSONPath")
+    assert row.verdict.parts[1].reason.startswith("transform: $.[[[ is not a valid JSONPath")
 
 
 COSTS = st.lists(st.floats(0, 1e6) | st.none(), max_size=8)
