@@ -296,8 +296,8 @@ def test_large_results_are_handed_over_up_to_a_limit(tmp_path: Path) -> None:
     what = "unexpected: python:mine.py"
     assert with_workers(spec(tmp_path), body) == [
         5_000_000,
-        f"{what}: ResultTooLargeError: the result is 70000022 bytes of JSON; at most 67108864 are taken",
-        "bad_request: python:mine.py: prompt and variables are 70000004 bytes, more than 67108864",
+        f"{what}: ResultTooLargeError: the result is 70000022 bytes of JSON, more than the maximum of 67108864",
+        "bad_request: python:mine.py: prompt and variables are 70000004 bytes, more than the maximum of 67108864",
         3,
     ]
 
