@@ -30,7 +30,9 @@ def weights() -> Path:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Serve SmolLM2-135M on loopback.")
     parser.add_argument("--port", type=int, default=0, help="0 (the default) uses a free port")
-    parser.add_argument("--threads", type=int, default=1, help="more than 1 only if the machine is idle")
+    parser.add_argument(
+        "--threads", type=int, default=1, help="more than 1 only if the machine is idle"
+    )
     chosen = parser.parse_args()
     model = weights()
     if find_spec("xllamacpp") is None:
