@@ -33,6 +33,7 @@ from trioeval.kernel.events import (
     Throttled,
     Waiting,
 )
+from trioeval.report.counts import counted
 from trioeval.report.trace import error_kind
 
 # The important events of a run as records of Python's `logging`, under `trioeval.run`.
@@ -81,7 +82,8 @@ def _limited(event: LimitChanged) -> None:
 
 
 def _salvaged(event: Salvaged) -> None:
-    _log.info("final retry round: %d jobs with transient failures run again", len(event.indices))
+    jobs = counted(len(event.indices), "job")
+    _log.info("final retry round: running %s with transient failures again", jobs)
 
 
 def _waiting(event: Waiting) -> None:
