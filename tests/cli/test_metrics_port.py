@@ -115,7 +115,9 @@ def test_a_port_that_is_taken_ends_the_run_before_it_begins(tmp_path: Path) -> N
         with running(tmp_path, "--metrics-port", port) as process:
             _, told = process.communicate(timeout=60)
     assert process.returncode == 2
-    assert told.splitlines() == [f"--metrics-port {port}: the port is in use; 0 chooses a free port"]
+    assert told.splitlines() == [
+        f"--metrics-port {port}: the port is in use; 0 chooses a free port"
+    ]
     assert not (tmp_path / ".trioeval").exists()
 
 
