@@ -1,4 +1,4 @@
-"""What cases have found out is told on the bus of their run: once, whatever dies in between."""
+"""Facts of cases are posted on the bus of their run: once, even if the run dies in between."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,7 +11,7 @@ import trio.testing
 from filelock import FileLock
 
 from trioeval.agent.bus.bus import Bus, open_bus
-from trioeval.agent.bus.messages import Draft, Message, MessageParent
+from trioeval.agent.bus.messages import Message, MessageDraft, MessageParent
 from trioeval.agent.bus.reading import BusReading, read_bus, read_parts
 from trioeval.agent.open import CasePoster, HurriedBus, RunBuses, SharedFacts
 from trioeval.errors import BusError
@@ -19,8 +19,8 @@ from trioeval.errors import BusError
 chance = Random(7).random  # noqa: S311 - no secret
 
 
-def draft(body: str, case: str = "calc", type_: str = "FACT") -> Draft:
-    return Draft(type=type_, project_id="run-1", task_id=case, body=body, meta={"own": "1"})
+def draft(body: str, case: str = "calc", type_: str = "FACT") -> MessageDraft:
+    return MessageDraft(type=type_, project_id="run-1", task_id=case, body=body, meta={"own": "1"})
 
 
 def run_buses(warn: Callable[[str], None] = print) -> RunBuses:
@@ -33,7 +33,7 @@ def told_on(run: Bus, buses: RunBuses) -> SharedFacts:
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bus that nobody holds is waited for, however long the machine stands still."""
+    """The wait for a free bus takes as long as necessary, even if the machine is suspended."""
     monkeypatch.setattr("trioeval.agent.open.WAIT", 60.0)
 
 
@@ -43,7 +43,7 @@ def facts_of(folder: Path) -> list[Message]:
 
 @pytest.mark.usefixtures("patient")
 def test_facts_are_passed_on_once_in_their_order(tmp_path: Path) -> None:
-    """Also equal ones that a case tells twice, those of other cases, and later ones."""
+    """Including equal ones of the same case, those of other cases, and later ones."""
 
     async def main() -> list[int]:
         buses, told = run_buses(), []
@@ -77,16 +77,16 @@ def test_facts_are_passed_on_once_in_their_order(tmp_path: Path) -> None:
 def test_facts_are_whole_after_a_death_between_two(
     tmp_path: Path, after: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is there already is not told again."""
+    """Facts that are on the bus are not posted again."""
 
     async def main() -> None:
         buses = run_buses()
         async with open_bus(tmp_path / "calc", rng=chance) as own:
             for number in range(3):
                 await own.append(draft(f"fact {number}"))
-        append, told = Bus.append, list[Draft]()
+        append, told = Bus.append, list[MessageDraft]()
 
-        async def dies(bus: Bus, one: Draft) -> Message:
+        async def dies(bus: Bus, one: MessageDraft) -> Message:
             if len(told) == after:
                 raise BusError("no space left on the device")
             told.append(one)
@@ -136,7 +136,7 @@ async def seconds_of(post: CasePoster) -> float:
 
 
 def test_a_bus_that_others_hold_is_waited_for_once_a_minute(tmp_path: Path) -> None:
-    """A second; what is told in between is told if the lock is free, or counted."""
+    """One second; facts in between are posted if the lock is free, or counted."""
     warned = list[str]()
 
     async def main() -> None:
@@ -160,7 +160,7 @@ def test_a_bus_that_others_hold_is_waited_for_once_a_minute(tmp_path: Path) -> N
 
 
 def test_what_is_told_delays_no_stop(tmp_path: Path) -> None:
-    """Neither a message that waits when it comes, nor one that comes later; it is told if that is quick."""
+    """Neither does a waiting message, nor a later one; it is posted if that is quick."""
 
     async def main() -> None:
         buses = run_buses()
@@ -188,7 +188,7 @@ def test_a_fact_that_cannot_be_passed_on_keeps_no_other_back(
     async def main() -> None:
         buses = run_buses()
         async with open_bus(tmp_path / "calc", rng=chance) as own:
-            large = Draft(type="FACT", project_id="p", body="x" * 2000)
+            large = MessageDraft(type="FACT", project_id="p", body="x" * 2000)
             await own.append(large)
             for number in range(20):
                 parents = (MessageParent(msg_id="of its own bus"),)

@@ -37,7 +37,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_folder_is_made_with_a_copy_and_found_again(folder: Path, tmp_path: Path) -> None:
-    """What the agent has done there stays; the template is asked for once."""
+    """The agent's work is kept; the template is read once."""
     (tmp_path / "template").mkdir()
     (tmp_path / "template" / "given").write_text("1")
     assert not open_as(folder, template=lambda: tmp_path / "template")
@@ -70,7 +70,7 @@ def test_a_folder_is_made_with_a_copy_and_found_again(folder: Path, tmp_path: Pa
 def test_what_does_not_count_is_moved_aside(
     folder: Path, how: dict[str, Any], known: str | None
 ) -> None:
-    """That of another case, of one that is asked for anew, and what nobody can tell; nothing is lost."""
+    """The folder of another case, one that is started over, and an unreadable one; nothing is lost."""
     for number in (1, 2):
         (folder / "workspace").mkdir(parents=True)
         (folder / "workspace" / "mine").write_text(f"{number}")

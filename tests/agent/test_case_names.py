@@ -85,7 +85,7 @@ def test_what_depends_on_a_case_depends_on_that_of_its_own_column() -> None:
 
 
 def test_folders_of_tasks_stay_in_that_of_their_run_and_beside_its_bus() -> None:
-    """Whatever their ids are."""
+    """For any ids."""
     assert task_folder("repairs") == "repairs"
     ids = ["bus", "BUS", "..", "a/b", "a-b", "../a", "/a", "", "é", "x" * 300, "x" * 301, None]
     folders = [task_folder(one) for one in ids]

@@ -115,9 +115,7 @@ def test_a_port_in_use_ends_the_run_before_it_starts(tmp_path: Path) -> None:
         with running(tmp_path, "--metrics-port", port) as process:
             _, told = process.communicate(timeout=60)
     assert process.returncode == 2
-    assert told.splitlines() == [
-        f"--metrics-port {port}: another program listens there; 0 takes a free port"
-    ]
+    assert told.splitlines() == [f"--metrics-port {port}: the port is in use; 0 chooses a free port"]
     assert not (tmp_path / ".trioeval").exists()
 
 

@@ -14,9 +14,9 @@ from trioeval.columns.graph import MakeJob
 from trioeval.columns.makers.base import CellMaker, CellOrder, JobCosts
 from trioeval.columns.makers.conversations import CellServices
 from trioeval.columns.makers.llm import LlmMaker
-from trioeval.columns.model import Asking, LlmColumn
-from trioeval.evaluation.metering import Meter
-from trioeval.evaluation.provider_calls import Asker
+from trioeval.columns.model import LlmColumn, ModelCallSettings
+from trioeval.evaluation.metering import CallMeter
+from trioeval.evaluation.provider_calls import ReplySource
 from trioeval.kernel import Calls, Done, Failed, Job, Lanes, LaneSpec, Outcome, Plan, collect
 from trioeval.providers import OpenProvider
 from trioeval.providers.local.custom import CustomProvider
@@ -58,11 +58,11 @@ def cells_of(
     said = ProviderEntry(id=entry, config=config or {})
     spec = spec_of(said, model)
     provider = OpenProvider(spec, 0, CustomProvider(entry, model), spec.secrets, None)
-    asker = Asker(
+    asker = ReplySource(
         providers=[provider],
         entries=[said],
         lanes=["m"],
-        meter=Meter([spec.metering], ["m"], bounds_only=False),
+        meter=CallMeter([spec.metering], ["m"], bounds_only=False),
         row_ids=str,
         task=task,
         **more,
@@ -76,7 +76,9 @@ def writer(cells: CellServices, prompt: str = "Write about {{ topic }}.", **more
     named = {field.name for field in attrs.fields(Asking)}
     asking = {name: value for name, value in more.items() if name in named}
     own = {name: value for name, value in more.items() if name not in named}
-    column = LlmColumn(name="text", asking=Asking(provider=0, prompt=prompt, **asking), **own)
+    column = LlmColumn(
+        name="text", asking=ModelCallSettings(provider=0, prompt=prompt, **asking), **own
+    )
     return LlmMaker(column, 0, cells)
 
 

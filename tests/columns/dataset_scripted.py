@@ -14,8 +14,8 @@ from trioeval.columns.cell_types import ColumnType
 from trioeval.columns.events import DatasetEvent
 from trioeval.columns.files import GroupFile
 from trioeval.columns.finish import MemoryOutput
-from trioeval.columns.graph import ColumnGraph, Grouping, Producer
-from trioeval.columns.journal import MadeRecord, Restored
+from trioeval.columns.graph import ColumnGraph, Producer, RowGrouping
+from trioeval.columns.journal import MadeRecord, RestoredGroup
 from trioeval.columns.makers.base import LOCAL, OWN_LANES, CellOrder, GroupOrder, Made
 from trioeval.columns.model import ColumnsSettings, ErrorWindow, Skip
 from trioeval.columns.result import Cause, DatasetResult, DroppedRow
@@ -114,7 +114,7 @@ def dataset(
     ordered = [by_name[producer.name] for producer in graph.producers]
     timeout = more.pop("timeout", math.inf)
     fingerprint = more.pop("fingerprint", {})
-    grouping = more.pop("grouping", None) or Grouping(size, (rows,))
+    grouping = more.pop("grouping", None) or RowGrouping(size, (rows,))
     types: dict[str, ColumnType] = {}
     for col in ordered:
         types |= dict.fromkeys((*col.producer.outputs, *col.producer.extras), "json")
@@ -191,7 +191,7 @@ class Provider:
         row = order.row
         attempt = self.attempts[row]
         self.attempts[row] += 1
-        order.tally.sent(0)
+        order.tally.on_request(0)
         self.starts.append((trio.current_time(), row))
         self.in_flight += 1
         self.most = max(self.most, self.in_flight)
@@ -253,24 +253,24 @@ class MemoryDatasetJournal:
         return MemoryDatasetJournal(self.all[:after])
 
     @property
-    def grouping(self) -> Grouping | None:
+    def grouping(self) -> RowGrouping | None:
         begun = [what for kind, what in self.earlier if kind == "begin"]
         return begun[-1][0] if begun else None
 
-    def begin(self, grouping: Grouping, fingerprint: Mapping[str, str]) -> None:
+    def on_start(self, grouping: RowGrouping, fingerprint: Mapping[str, str]) -> None:
         self.writes.append(("begin", (grouping, dict(fingerprint))))
 
-    def made(self, record: MadeRecord) -> None:
+    def on_made(self, record: MadeRecord) -> None:
         values = json.dumps({str(row): dict(one) for row, one in record.values.items()})
         self.writes.append(("made", attrs.evolve(record, values={0: {"json": values}})))
 
-    def dropped(self, row: DroppedRow) -> None:
+    def on_dropped(self, row: DroppedRow) -> None:
         self.writes.append(("dropped", row))
 
-    def written(self, group: GroupFile) -> None:
+    def on_written(self, group: GroupFile) -> None:
         self.writes.append(("written", group))
 
-    def stage(self, name: str, state: str) -> None:
+    def on_stage(self, name: str, state: str) -> None:
         self.writes.append(("stage", (name, state)))
 
     def stages(self) -> Mapping[str, str]:
@@ -279,10 +279,10 @@ class MemoryDatasetJournal:
     def groups(self) -> Sequence[GroupFile]:
         return [what for kind, what in self.earlier if kind == "written"]
 
-    def again(self) -> frozenset[int]:
+    def groups_to_rewrite(self) -> frozenset[int]:
         return frozenset()
 
-    def restored(self, group: int, rows: range) -> Restored:
+    def restored(self, group: int, rows: range) -> RestoredGroup:
         made: dict[tuple[str, int], MadeRecord] = {}  # the last one of a unit counts
         dropped = []
         for kind, what in self.earlier:
@@ -294,7 +294,7 @@ class MemoryDatasetJournal:
                     made[what.producer, what.unit] = attrs.evolve(what, values=values)
             elif kind == "dropped" and what.row in rows:
                 dropped.append(what)
-        return Restored(made=tuple(made.values()), dropped=dropped)
+        return RestoredGroup(made=tuple(made.values()), dropped=dropped)
 
     async def durable(self) -> None:
         """Do nothing: memory is always durable."""

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import attrs
 
-from trioeval.columns.graph import FINISH, PREPARE, ColumnGraph, Grouping, MakeJob
+from trioeval.columns.graph import FINISH, PREPARE, ColumnGraph, MakeJob, RowGrouping
 from trioeval.columns.groups import OpenGroup, OpenGroups
 from trioeval.columns.makers.base import JobOrder
 
@@ -24,7 +24,9 @@ class Change:
 class Tracker:
     """Open groups that report changes as jobs; the outcomes of jobs follow immediately."""
 
-    def __init__(self, graph: ColumnGraph, grouping: Grouping, *, prepares: bool = False) -> None:
+    def __init__(
+        self, graph: ColumnGraph, grouping: RowGrouping, *, prepares: bool = False
+    ) -> None:
         self.groups = OpenGroups(graph, grouping, prepares=prepares)
 
     @property
@@ -104,7 +106,7 @@ class Tracker:
 class NaiveTracker:
     """Sets of the events of the open groups."""
 
-    def __init__(self, graph: ColumnGraph, grouping: Grouping, *, prepares: bool) -> None:
+    def __init__(self, graph: ColumnGraph, grouping: RowGrouping, *, prepares: bool) -> None:
         self.graph = graph
         self.grouping = grouping
         self.prepares = prepares

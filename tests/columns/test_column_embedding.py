@@ -11,12 +11,12 @@ from trioeval.columns.makers.base import CellError
 from trioeval.columns.makers.conversations import CellServices
 from trioeval.columns.makers.llm import EmbeddingMaker
 from trioeval.columns.model import (
-    Asking,
     ColumnsSettings,
     EmbeddingColumn,
     ExpressionColumn,
     JudgeColumn,
     LlmColumn,
+    ModelCallSettings,
     Score,
 )
 from trioeval.columns.model_checks import wrong_models
@@ -93,7 +93,7 @@ def test_a_wrong_name_and_a_failed_call_are_reported() -> None:
     assert isinstance(failed, ProviderError)
 
 
-TEXT = Asking(provider=0, prompt="p")
+TEXT = ModelCallSettings(provider=0, prompt="p")
 LLM = LlmColumn(name="a", asking=TEXT)
 JUDGE = JudgeColumn(
     name="a", asking=TEXT, scores=(Score(name="s", description="", options={"1": ""}),)

@@ -20,7 +20,6 @@ from columns_suites import (
 )
 
 from trioeval.columns.model import (
-    Asking,
     CategorySampler,
     ColumnsSettings,
     DatetimeSampler,
@@ -30,6 +29,7 @@ from trioeval.columns.model import (
     GaussianSampler,
     JudgeColumn,
     LlmColumn,
+    ModelCallSettings,
     Processor,
     PythonColumn,
     SamplerColumn,
@@ -154,7 +154,7 @@ def test_columns_of_all_types(folder: Path) -> None:
         name="j",
         outputs=("j",),
         requires=("a",),
-        asking=Asking(provider=0, prompt="{{ a }}"),
+        asking=ModelCallSettings(provider=0, prompt="{{ a }}"),
         scores=(Score(**score),),
     )
 
@@ -189,7 +189,7 @@ def test_a_column_of_a_model_says_how_it_is_asked(folder: Path) -> None:
         name="text",
         outputs=("text",),
         requires=("a", "topic"),
-        asking=Asking(
+        asking=ModelCallSettings(
             provider=0,
             prompt="{{ topic }} {{ range(a) | length }} {{ env.X }}",
             config={"temperature": 1},

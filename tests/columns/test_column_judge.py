@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from trioeval.columns.makers.base import CellError
 from trioeval.columns.makers.conversations import CellServices
 from trioeval.columns.makers.llm import JudgeMaker, judging, schema_of
-from trioeval.columns.model import Asking, JudgeColumn, Score
+from trioeval.columns.model import JudgeColumn, ModelCallSettings, Score
 
 FIT = Score(name="fit", description="Does it fit?", options={"1": "not at all", "5": "entirely"})
 TONE = Score(
@@ -23,7 +23,9 @@ PROBLEM = {"problem": "Two apples?"}
 def judge(
     cells: CellServices, prompt: str = "{{ problem }}", *scores: Score, **more: Any
 ) -> JudgeMaker:
-    asking = Asking(provider=0, prompt=prompt, restarts=0, corrections=more.pop("corrections", 0))
+    asking = ModelCallSettings(
+        provider=0, prompt=prompt, restarts=0, corrections=more.pop("corrections", 0)
+    )
     column = JudgeColumn(name="quality", asking=asking, scores=scores or (FIT,), **more)
     return JudgeMaker(column, 1, cells)
 

@@ -15,7 +15,7 @@ from trioeval import Reply, Request
 from trioeval.columns.makers.base import CellError
 from trioeval.errors import ProviderError
 from trioeval.kernel import Failed
-from trioeval.providers.generic.request import Filling
+from trioeval.providers.generic.request import CallVariables
 from trioeval.providers.messages import to_messages
 from trioeval.store import RunStart, open_store
 from trioeval.store.cache.cache import open_cache
@@ -65,7 +65,7 @@ def test_what_is_paid_is_counted() -> None:
 )
 def test_what_others_wrote_is_data_in_a_request_too(text: str) -> None:
     request = asked("<{{ x }}>", {"x": text, "y": {"z": [text]}, "other": "OTHER"})
-    filling = Filling.of(Templates(env={"KEY": "k"}), request.vars, request.prompt)
+    filling = CallVariables.of(Templates(env={"KEY": "k"}), request.vars, request.prompt)
     assert filling.text("{{ x }}{{ y.z[0] }}{{ prompt }}", "body") == f"{text}{text}<{text}>"
 
 

@@ -12,7 +12,7 @@ from loopback import Answer, Seen, as_json, serve
 
 from trioeval.columns.makers.conversations import CellServices
 from trioeval.columns.makers.llm import EmbeddingMaker, JudgeMaker, schema_of
-from trioeval.columns.model import Asking, EmbeddingColumn, JudgeColumn, Score
+from trioeval.columns.model import EmbeddingColumn, JudgeColumn, ModelCallSettings, Score
 from trioeval.kernel import Done
 from trioeval.providers import open_providers
 from trioeval.providers.fake import FakeSettings, ScriptedReplies, serve_fake
@@ -97,7 +97,7 @@ def test_a_judge_is_held_to_its_scores_by_its_service() -> None:
     score = Score(name="fit", description="Does it fit?", options={"1": "no", "5": "yes"})
 
     async def body(cells: CellServices) -> None:
-        asking = Asking(provider=0, prompt="{{ topic }}")
+        asking = ModelCallSettings(provider=0, prompt="{{ topic }}")
         maker = JudgeMaker(JudgeColumn(name="q", asking=asking, scores=(score,)), 0, cells)
         found = await make_cells(maker, [APPLES])
         assert found.value == {"q": {"fit": {"score": 5, "reasoning": "r"}}}

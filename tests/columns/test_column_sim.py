@@ -9,7 +9,7 @@ from asked_cells import Made, cells_of, make_cells, writer
 from trioeval.columns.makers.base import CellError
 from trioeval.columns.makers.conversations import CellServices
 from trioeval.columns.makers.llm import JudgeMaker
-from trioeval.columns.model import Asking, JudgeColumn, Score
+from trioeval.columns.model import JudgeColumn, ModelCallSettings, Score
 from trioeval.providers import open_providers
 from trioeval.templates import Templates
 from trioeval.testing import run_virtual
@@ -52,7 +52,7 @@ def test_a_simulated_judge_gives_two_scores() -> None:
         return json.dumps({"clarity": {"reasoning": "by its words", "score": score}})
 
     async def body(cells: CellServices) -> Made:
-        asking = Asking(provider=0, prompt="{{ name }} {{ a }}")
+        asking = ModelCallSettings(provider=0, prompt="{{ name }} {{ a }}")
         column = JudgeColumn(name="quality", asking=asking, scores=(CLARITY,))
         return await make_cells(JudgeMaker(column, 0, cells), ROWS)
 

@@ -19,7 +19,7 @@ from dataset_scripted import (
     whole,
 )
 
-from trioeval.columns.events import DatasetBegun
+from trioeval.columns.events import DatasetStarted
 from trioeval.columns.files import GroupFile
 from trioeval.columns.finish import MemoryOutput
 from trioeval.columns.journal import MadeRecord
@@ -84,11 +84,11 @@ def test_an_observer_gets_the_existing_rows() -> None:
     a = Provider("a", "p", says=lambda row, _: refusal() if row == 1 else row)
     spec = dataset(SEED, a.col("seed"), rows=5, size=2)
     first = built(spec, P)
-    assert first.of(DatasetBegun) == [DatasetBegun(0.0, 0, 0)]
+    assert first.of(DatasetStarted) == [DatasetStarted(0.0, 0, 0)]
     files = {group: first.output.written[group] for group in (0, 1)}
     left = MemoryOutput(spec.grouping, files, {one: first.output.rows[one] for one in files})
     again = built(spec, P, output=left)
-    assert again.of(DatasetBegun) == [DatasetBegun(0.0, 3, 1)]
+    assert again.of(DatasetStarted) == [DatasetStarted(0.0, 3, 1)]
 
 
 def test_a_journal_knows_of_a_dataset_before_its_folder_does() -> None:

@@ -22,12 +22,12 @@ from dataset_scripted import (
 )
 
 from trioeval.columns.events import (
-    GroupGivenUp,
+    DatasetShutDown,
+    GroupAbandoned,
     GroupOpened,
     GroupWritten,
-    ManyMishaps,
+    ManyTransientFailures,
     RowDropped,
-    ShutDown,
 )
 from trioeval.columns.makers.base import LOCAL, CellOrder, GroupOrder, Made
 from trioeval.columns.model import ErrorWindow, Skip
@@ -478,7 +478,10 @@ def test_co_42_a_lane_that_only_refuses_is_closed() -> None:
     assert found.result.not_run == {"lane": 4}
     assert found.result.outcome == "incomplete"
     assert sorted(b.rows) == list(range(8))
-    assert {event.group: event.reason for event in found.of(GroupGivenUp)} == {0: "lane", 1: "lane"}
+    assert {event.group: event.reason for event in found.of(GroupAbandoned)} == {
+        0: "lane",
+        1: "lane",
+    }
 
 
 def test_co_42_a_closed_lane_ends_every_group_and_never_hangs() -> None:
@@ -547,7 +550,7 @@ def test_co_63_many_permanent_failures_end_it() -> None:
     assert found.result.partial_groups == ()
     assert found.result.dropped == {"failed": 2}
     assert found.result.not_run == {"early_shutdown": 16}
-    assert len(found.of(ShutDown)) == 1
+    assert len(found.of(DatasetShutDown)) == 1
 
 
 def test_co_63_what_is_started_ends_and_the_rest_is_dropped() -> None:
@@ -601,7 +604,7 @@ def test_co_64_transient_failures_and_refusals_never_end_it() -> None:
     assert not found.result.early_shutdown
     assert found.result.dropped == {"failed": 15}
     assert found.result.written == 15
-    assert len(found.of(ManyMishaps)) >= 1
+    assert len(found.of(ManyTransientFailures)) >= 1
 
 
 def test_co_65_without_survivors_there_is_no_file_and_a_first_cause() -> None:

@@ -34,7 +34,7 @@ from trioeval.columns.files.formats import (
     read_rows,
     write_jsonl,
 )
-from trioeval.columns.graph import Grouping
+from trioeval.columns.graph import RowGrouping
 from trioeval.errors import DatasetError
 
 Format = Literal["parquet", "jsonl"]
@@ -92,7 +92,7 @@ def parquet() -> Iterator[Parquet]:
 def open_new(
     path: Path, columns: Mapping[str, ColumnType], rows: int, file_format: Format, size: int = 1000
 ) -> DatasetFolder:
-    header = Header(columns=columns, grouping=Grouping(size, (rows,)), fingerprint={})
+    header = Header(columns=columns, grouping=RowGrouping(size, (rows,)), fingerprint={})
     return open_folder(path, header, file_format=file_format, existing="never")
 
 

@@ -8,17 +8,17 @@ import pytest
 from trioeval.columns.fingerprints import fingerprint, producer_digests, surroundings_mark
 from trioeval.columns.graph import ColumnGraph
 from trioeval.columns.model import (
-    Asking,
     Column,
     ColumnsSettings,
     ExpressionColumn,
     LlmColumn,
+    ModelCallSettings,
     PythonColumn,
     Skip,
 )
 from trioeval.columns.types import producers_of
 
-ASKING = Asking(provider=0, prompt="Write.")
+ASKING = ModelCallSettings(provider=0, prompt="Write.")
 WRITTEN = LlmColumn(name="a", asking=ASKING)
 MADE = PythonColumn(name="a", target="file://gen.py:make")
 

@@ -17,19 +17,19 @@ from faulty_disk import FaultyDisk, Killed
 
 from trioeval.columns.files import DatasetFolder, DatasetRows, GroupFile, Header, open_folder
 from trioeval.columns.files.layout import (
+    DatasetNote,
     Disk,
-    Note,
     group_line,
     note_text,
     read_group_lines,
     read_note,
 )
-from trioeval.columns.graph import Grouping
+from trioeval.columns.graph import RowGrouping
 from trioeval.errors import DatasetError
 
 HEADER = Header(
     columns={"n": "int", "t": "text"},
-    grouping=Grouping(2, (5,)),
+    grouping=RowGrouping(2, (5,)),
     fingerprint={"columns.n": "a", "columns.t": "b", "seed": "c"},
 )
 ROWS = [(row, {"n": row, "t": f"text {row}"}) for row in range(7)]
@@ -73,7 +73,7 @@ def whole(tmp_path: Path) -> Path:
 
 
 def regrouped(*targets: int, size: int = 2) -> Header:
-    return attrs.evolve(HEADER, grouping=Grouping(size, targets))
+    return attrs.evolve(HEADER, grouping=RowGrouping(size, targets))
 
 
 # Existing content
@@ -320,7 +320,7 @@ def test_a_torn_line_of_a_note_says_nothing(tmp_path: Path) -> None:
     """So is foreign text in between; complete lines count, the last one of each group."""
     one, two = (GroupFile(group=0, rows=(1, number), file="a", digest="b") for number in (2, 3))
     lines = b"\n".join([group_line(one), b"[]", b"\xff", group_line(two), group_line(one)[:-1]])
-    assert read_group_lines(lines, Grouping(4, (9,))) == {0: two}
+    assert read_group_lines(lines, RowGrouping(4, (9,))) == {0: two}
     path = tmp_path / "data"
     with open_it(path) as folder:
         folder.write(0, GROUPS[0])
@@ -335,7 +335,7 @@ def test_a_torn_line_of_a_note_says_nothing(tmp_path: Path) -> None:
 def test_a_note_is_read_as_it_was_written() -> None:
     """All of it is read, in the order of the columns."""
     group = GroupFile(group=1, rows=(2,), file="batch_00001.jsonl", digest="x")
-    note = Note(
+    note = DatasetNote(
         header=HEADER, format="parquet", groups={1: group}, result={"dropped": {"failed": 1}}
     )
     found = read_note(note_text(note).encode())
@@ -561,7 +561,7 @@ def test_every_name_is_safe_before_anything_is_reported(whole: Path, tmp_path: P
 def test_groups_that_there_cannot_be_are_not_taken(tmp_path: Path) -> None:
     """They may come from lines or from a journal: arithmetic of jobs would fail with them."""
     path = tmp_path / "data"
-    other = attrs.evolve(HEADER, grouping=Grouping(1, (9,)))
+    other = attrs.evolve(HEADER, grouping=RowGrouping(1, (9,)))
     with open_it(tmp_path / "other", other) as folder:
         known = [folder.write(group, [ROWS[group]]) for group in (1, 6)]
     open_it(path).close()

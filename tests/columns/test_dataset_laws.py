@@ -222,7 +222,7 @@ class Play:
         self, column: Column, unit: int, calls: Calls[Any], order: CellOrder | GroupOrder
     ) -> None:
         async def send() -> None:
-            order.tally.sent(0)
+            order.tally.on_request(0)
             await trio.sleep((unit + column.seconds) % 4)
             attempt = self.tries[column.name, unit]
             self.tries[column.name, unit] += 1

@@ -12,7 +12,6 @@ from trioeval.columns.files import DatasetRows, Header, open_folder
 from trioeval.columns.fingerprints import fingerprint, producer_digests
 from trioeval.columns.finish import FolderOutput
 from trioeval.columns.graph import ColumnGraph, Producer
-from trioeval.columns.model import Asking as AskingModel
 from trioeval.columns.model import (
     CategorySampler,
     Column,
@@ -24,6 +23,7 @@ from trioeval.columns.model import (
     SamplerColumn,
     UuidSampler,
 )
+from trioeval.columns.model import ModelCallSettings as AskingModel
 from trioeval.columns.result import DatasetResult
 from trioeval.columns.run import DatasetRun
 from trioeval.columns.spec import DatasetSpec, Processed, Rows, StageProcessor, Stages

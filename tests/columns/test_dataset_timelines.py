@@ -18,7 +18,7 @@ from dataset_scripted import (
     whole,
 )
 
-from trioeval.columns.events import GroupOpened, GroupWritten, ProcessorBegun
+from trioeval.columns.events import GroupOpened, GroupWritten, ProcessorStarted
 from trioeval.columns.finish import MemoryOutput
 from trioeval.columns.makers.base import CellOrder, GroupOrder, Made
 from trioeval.columns.run import DatasetRun
@@ -108,7 +108,7 @@ def test_the_five_columns_of_one_group() -> None:
         ("post", 0): (9, 10),
     }
     assert [event.at for event in found.of(GroupWritten)] == [10]
-    assert [event.name for event in found.of(ProcessorBegun)] == ["pre", "post"]
+    assert [event.name for event in found.of(ProcessorStarted)] == ["pre", "post"]
     assert found.result.written == 5
 
 

@@ -17,8 +17,8 @@ from dataset_scripted import (
     whole,
 )
 
-from trioeval.columns.events import GroupGivenUp
-from trioeval.columns.journal import Restored
+from trioeval.columns.events import GroupAbandoned
+from trioeval.columns.journal import RestoredGroup
 from trioeval.columns.makers.base import GroupOrder, Made
 from trioeval.columns.spec import DatasetSpec
 from trioeval.errors import LaneClosedError
@@ -55,8 +55,8 @@ def test_an_ordered_column_makes_no_group_before_the_one_that_lacks_something(
     assert first.numbers == list(range(2 * group))
     assert first.result.not_run == {"lane": 10 - 2 * group}
     assert first.result.outcome == "incomplete"
-    assert [event.reason for event in first.of(GroupGivenUp)] == ["lane"] * len(
-        first.of(GroupGivenUp)
+    assert [event.reason for event in first.of(GroupAbandoned)] == ["lane"] * len(
+        first.of(GroupAbandoned)
     )
     asked = [row for _, row in a.ends if row != lost]
     spec, a = chained(made, None, rows=10, size=2, max_open_cells=max_open)
@@ -113,7 +113,7 @@ def test_what_earlier_executions_have_spent_is_counted_group_by_group() -> None:
     seen: list[int] = []
 
     class Watched(MemoryDatasetJournal):
-        def restored(self, group: int, rows: range) -> Restored:
+        def restored(self, group: int, rows: range) -> RestoredGroup:
             seen.append(ticks)
             return super().restored(group, rows)
 

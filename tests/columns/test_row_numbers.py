@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trioeval.columns.files import DatasetRows, Header, open_folder
-from trioeval.columns.graph import Grouping
+from trioeval.columns.graph import RowGrouping
 
 ROWS = 10
 
@@ -19,7 +19,7 @@ ROWS = 10
 @settings(max_examples=settings().max_examples // 6)
 def test_a_row_is_found_by_its_number(present: set[int], groups: set[int]) -> None:
     """This holds for any dropped rows and groups; a dropped number has no index."""
-    grouping = Grouping(4, (ROWS,))
+    grouping = RowGrouping(4, (ROWS,))
     header = Header(columns={"n": "int"}, grouping=grouping, fingerprint={})
     with tempfile.TemporaryDirectory() as name:
         path = Path(name) / "data"

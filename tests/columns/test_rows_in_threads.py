@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from trioeval.columns.files import DatasetRows, Header, open_folder
-from trioeval.columns.graph import Grouping
+from trioeval.columns.graph import RowGrouping
 
 
 class Interrupted(DatasetRows):
@@ -34,7 +34,7 @@ class Interrupted(DatasetRows):
 
 def test_a_thread_that_reads_another_group_changes_nothing(tmp_path: Path) -> None:
     """This holds even between fetching a group and returning a row of it."""
-    header = Header(columns={"a": "int"}, grouping=Grouping(2, (4,)), fingerprint={})
+    header = Header(columns={"a": "int"}, grouping=RowGrouping(2, (4,)), fingerprint={})
     folder = open_folder(tmp_path / "made", header, file_format="jsonl", existing="never")
     folder.write(0, [(0, {"a": 0}), (1, {"a": 1})])
     folder.write(1, [(2, {"a": 2}), (3, {"a": 3})])

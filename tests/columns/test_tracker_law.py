@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from made_graphs import graphs, groupings, producer
 from naive_tracker import Change, NaiveTracker, Tracker
 
-from trioeval.columns.graph import FINISH, ColumnGraph, Grouping, MakeJob
+from trioeval.columns.graph import FINISH, ColumnGraph, MakeJob, RowGrouping
 
 FEWER = settings(max_examples=settings().max_examples // 3)
 CALM = [*["begin"] * 6, *["complete"] * 6, *["drop"] * 3]
@@ -21,7 +21,7 @@ def steps_of(kinds: list[str]) -> st.SearchStrategy[list[tuple[str, int]]]:
 class Compared:
     """A tracker compared with a naive one."""
 
-    def __init__(self, graph: ColumnGraph, grouping: Grouping, *, prepares: bool) -> None:
+    def __init__(self, graph: ColumnGraph, grouping: RowGrouping, *, prepares: bool) -> None:
         self.tracker = Tracker(graph, grouping, prepares=prepares)
         self.naive = NaiveTracker(graph, grouping, prepares=prepares)
         self.offered: set[MakeJob] = set()
@@ -157,19 +157,19 @@ class Compared:
 @given(graph=graphs(), grouping=groupings(), prepares=st.booleans(), steps=steps_of(ROUGH))
 @example(  # the turn stays at a group that was closed before
     graph=ColumnGraph.of([producer("a", scope="full", ordered=True)]),
-    grouping=Grouping(1, (3,)),
+    grouping=RowGrouping(1, (3,)),
     prepares=False,
     steps=[("admit", 0)] * 3 + [("close", 1)],
 )
 @example(  # the last row that lacks a cell is dropped
     graph=ColumnGraph.of([producer("a"), producer("b", "a", scope="full")]),
-    grouping=Grouping(2, (2,)),
+    grouping=RowGrouping(2, (2,)),
     prepares=True,
     steps=[("admit", 0), *[("begin", 0), ("complete", 0)] * 2, ("drop", 1)],
 )
 @FEWER
 def test_co_10_a_tracker_equals_a_naive_recomputation_after_each_step(
-    *, graph: ColumnGraph, grouping: Grouping, prepares: bool, steps: list[tuple[str, int]]
+    *, graph: ColumnGraph, grouping: RowGrouping, prepares: bool, steps: list[tuple[str, int]]
 ) -> None:
     """Compared are ready, removed, remaining, active and needed jobs; in the end nothing hangs."""
     compared = Compared(graph, grouping, prepares=prepares)
@@ -181,7 +181,7 @@ def test_co_10_a_tracker_equals_a_naive_recomputation_after_each_step(
 @given(graph=graphs(), grouping=groupings(), prepares=st.booleans(), steps=steps_of(CALM))
 @FEWER
 def test_where_nothing_is_lost_every_group_comes_to_its_end(
-    *, graph: ColumnGraph, grouping: Grouping, prepares: bool, steps: list[tuple[str, int]]
+    *, graph: ColumnGraph, grouping: RowGrouping, prepares: bool, steps: list[tuple[str, int]]
 ) -> None:
     """All groups are open at once, some rows are dropped, and no group is ever stuck."""
     compared = Compared(graph, grouping, prepares=prepares)

@@ -26,7 +26,7 @@ def _cases(kind: str) -> Iterator[Any]:
     for file in sorted(CASES.glob("*.json")):
         for case in json.loads(file.read_text(encoding="utf-8")):
             if case["kind"] == kind:
-                # What needs something starts a process.
+                # Cases with requirements start a process.
                 marks = [pytest.mark.slow] if case.get("needs") else []
                 yield pytest.param(case, id=f"{file.stem}-{case['id']}", marks=marks)
 

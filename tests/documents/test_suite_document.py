@@ -197,7 +197,7 @@ def test_schemas_of_assertions_keep_references_of_their_own(tmp_path: Path) -> N
     kept = {"$ref": "#/definitions/tree", "definitions": {"tree": tree}}
     found = read(tmp_path, "s.json")
     assert found.data["a"]["value"] == kept
-    # The others have no such reference, or are no schemas.
+    # The others have no such reference, or are not schemas.
     assert [mistake.at for mistake in found.mistakes] == [
         ("b", "value", "$ref"),
         ("c", "value", "not", "$ref"),

@@ -371,7 +371,7 @@ def test_a_full_disk_is_reported_and_loses_no_paid_row(tmp_path: Path) -> None:
     done = trioeval("suite.json", "-o", "full.jsonl", "-o", "good.json", cwd=tmp_path)
     assert done.returncode == 1
     assert "-o full.jsonl: cannot be written: No space left on device\n" in done.stderr
-    assert last_line(done).endswith("exit 1: not everything could be written, see above")
+    assert last_line(done).endswith("exit 1: some results could not be written, see above")
     rows = json.loads((tmp_path / "good.json").read_text())["results"]["results"]
     assert len(rows) == 3
 
@@ -397,7 +397,7 @@ def test_rows_that_cannot_be_stored_do_not_prevent_tables_and_the_last_line(tmp_
     more = re.findall(r"… and (\d+) more rows?", done.stdout)
     not_run = re.findall(r"(\d+) rows not run: ", done.stderr)
     assert sum(map(int, [*more, *not_run])) == 250
-    assert "exit 1: not everything could be written, see above" in last_line(done)
+    assert "exit 1: some results could not be written, see above" in last_line(done)
     assert not (tmp_path / "a.json").exists()
 
 

@@ -68,7 +68,7 @@ def check_end(folder: Path, code: int, said: str) -> str:
     assert found is not None, said
     assert int(found[1]) == code
     assert code in {0, 100, 129, 130, 143}
-    if "before the run began" in last:
+    if "before the run started" in last:
         assert not any((folder / name).exists() for name in OUTPUTS)
         return last
     assert last.startswith(f"{ROWS} rows in")
@@ -135,17 +135,17 @@ def test_a_signal_while_a_suite_is_loaded_ends_it_before_the_run(
         process.send_signal(number)
         _, said = process.communicate(timeout=60)
     assert process.returncode == 128 + number
-    assert said == f"interrupted before the run began; exit {128 + number}\n"
+    assert said == f"interrupted before the run started; exit {128 + number}\n"
     assert not (tmp_path / "o.jsonl").exists()
 
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["s.json"], "interrupted before the run began; exit 130\n"),
-        (["resume", "latest"], "interrupted before the run began; exit 130\n"),
-        (["compare", "a", "b"], "interrupted before it was done; exit 130\n"),
-        (["export", "latest", "-o", "x.csv"], "interrupted before it was done; exit 130\n"),
+        (["s.json"], "interrupted before the run started; exit 130\n"),
+        (["resume", "latest"], "interrupted before the run started; exit 130\n"),
+        (["compare", "a", "b"], "interrupted before it finished; exit 130\n"),
+        (["export", "latest", "-o", "x.csv"], "interrupted before it finished; exit 130\n"),
     ],
 )
 def test_who_runs_nothing_speaks_of_no_run(

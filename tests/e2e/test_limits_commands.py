@@ -191,19 +191,19 @@ def test_a_file_of_limits_is_made_and_changed_without_a_server(tmp_path: Path, r
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["show"], "say where the limits are kept: --url http://host:8770, or redis://host"),
+        (["show"], "give the limits with --url http://host:8770, or redis://host"),
         (["show", "--url", "u", "--limits", "f"], "--url and --limits exclude each other"),
         (
             ["show", "--url", "ftp://h"],
             "the URL of limits must begin with http://, https://, redis://",
         ),
         (["show", "--url", "http://h?x"], "must be like http://host:8770, got 'http://h?x'"),
-        (["show", "--limits", "no.json"], "no.json: there is no such file"),
+        (["show", "--limits", "no.json"], "no.json: file not found"),
         (
             ["show", "b", "c", "--limits", "limits.json"],
-            "there is no limit b, c; known are slots",
+            "unknown limit b, c; known limits are slots",
         ),
-        (["set", "x", "--limits", "limits.json"], "say what is to change, with one of --kind, "),
+        (["set", "x", "--limits", "limits.json"], "nothing to change: give one of --kind, "),
         (["set", "slots", "--pause", "5", "--limits", "limits.json"], "--pause needs --url"),
         (
             ["set", "slots", "--kind", "budget", "--limits", "limits.json"],
@@ -217,29 +217,29 @@ def test_a_file_of_limits_is_made_and_changed_without_a_server(tmp_path: Path, r
             ["set", " x", "--kind", "budget", "--capacity", "1", "--limits", "limits.json"],
             "KEY: ",
         ),
-        (["serve"], "say which limits to serve: --limits FILE, or --redis redis://host"),
+        (["serve"], "nothing to serve: give --limits FILE, or --redis redis://host"),
         (["serve", "--redis", "http://h"], "--redis must begin with redis://"),
         (
             ["serve", "--limits", "limits.json", "--host", "::"],
-            "--host :: can be reached from elsewhere: set TRIOEVAL_LIMITS_TOKEN, or give --token",
+            "--host :: is reachable from other hosts: set TRIOEVAL_LIMITS_TOKEN, or give --token",
         ),
         (
             ["serve", "--limits", "limits.json", "--token", "a b"],
-            "the token must be of printable",
+            "the token must consist of printable",
         ),
-        (["serve", "--limits", "limits.json", "--token", ""], "the token must be of printable"),
-        (["watch"], "say where the limits are kept"),
+        (["serve", "--limits", "limits.json", "--token", ""], "the token must consist of printable"),
+        (["watch"], "give the limits with --url"),
         (["watch", "--url", "http://h", "--every", "inf"], "Must be <= 3600"),
         (["set", "slots", "--url", "redis://h", "--pause", "inf"], "Must be <= 604800"),
         (["set", "slots", "--limits", "limits.json", "--timeout", "1e13"], "--timeout: "),
-        (["show", "--namespace", "x", "--url", "http://h"], "--namespace is for limits in Redis"),
+        (["show", "--namespace", "x", "--url", "http://h"], "--namespace is only for limits in Redis"),
         (
             ["show", "--namespace", "x", "--limits", "limits.json"],
-            "--namespace is for limits in Redis",
+            "--namespace is only for limits in Redis",
         ),
         (
             ["serve", "--namespace", "x", "--limits", "limits.json"],
-            "--namespace is for limits in Redis",
+            "--namespace is only for limits in Redis",
         ),
         (["show", "--url", "redis://:secret@localhost:abc"], "has a port from 1 to 65535"),
         (["serve", "--redis", "redis://h:99999", "--port", "0"], "has a port from 1 to 65535"),
@@ -395,7 +395,7 @@ def test_a_token_that_is_typed_comes_before_that_of_the_environment(
         monkeypatch.setenv("TRIOEVAL_LIMITS_TOKEN", "another")
         code, _, told = run("show", "--url", url)
         assert code == 2
-        assert "give the token that it was started with, as http://:TOKEN@host:8770" in told
+        assert "give the token that the server was started with, as http://:TOKEN@host:8770" in told
         assert run("show", "--url", url.replace("//", "//:right@"))[0] == 0
 
 
@@ -432,7 +432,7 @@ def test_what_could_not_be_told_is_said_before_how_the_run_ended(
     assert run_command_line(["suite.json", "--no-table", "--no-progress", "--no-write"]) == 0
     warnings = [line for line in capsys.readouterr().err.splitlines() if line]
     last = warnings.pop()
-    assert last.endswith("exit 0: every row passed")
+    assert last.endswith("exit 0: no row was graded")
     [left] = [line for line in warnings if "not reported within" in line]
     assert left.startswith(
         "warning: whether leases were granted (1 lease) not reported within 3 s: "

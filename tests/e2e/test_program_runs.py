@@ -91,7 +91,7 @@ def test_a_run_of_a_program_is_read_like_any_other(folder: Path, command: Comman
     keep(folder / "mine.db", trioeval.parse_suite(suite_of("hi", "ho", "hx")), "eval-2")
     code, shown, _ = command("show eval-mine")
     assert code == 0
-    assert shown.startswith("eval-mine of words: finished, begun 2026-01-01 00:00 UTC; 3 rows: ")
+    assert shown.startswith("eval-mine of words: finished, started 2026-01-01 00:00 UTC; 3 rows: ")
     assert "word=ho   FAIL" not in shown
     code, _, said = command("export eval-mine -o x.json -o x.html -o x.csv")
     assert (code, said) == (
@@ -163,7 +163,7 @@ def test_a_run_without_a_suite_says_so(folder: Path, command: Command) -> None:
     trio.run(main)
     code, _, said = command("show eval-mine")
     assert code == 1
-    assert said.startswith("the run does not say what it is of: the program that began it")
+    assert said.startswith("the run has no results to show: the program that started it")
 
 
 @attrs.define

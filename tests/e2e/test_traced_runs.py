@@ -252,7 +252,7 @@ def test_the_package_that_is_missing_is_named_before_anything_is_asked(tmp_path:
     done = run_with("sys.modules['opentelemetry'] = None", tmp_path)
     assert done.returncode == 2
     assert done.stderr == (
-        "--otel needs the extra `otel`, and what exports: pip install 'trioeval[otel]' "
+        "--otel needs the extra `otel` and an exporter: pip install 'trioeval[otel]' "
         "opentelemetry-sdk opentelemetry-exporter-otlp-proto-http\n"
     )
 

@@ -164,7 +164,7 @@ def test_a_run_is_watched_to_its_end_and_browsed(machine: Machine, browser: Brow
     """It appears in the list, its rows grow, and it ends, all without loading a page again."""
     browser.open(machine.view)
     assert browser.text("h1") == "Runs"
-    assert browser.text("#runs p") == "No run has begun yet."
+    assert browser.text("#runs p") == "No run yet."
     process, name = machine.run("watched", 40, 1)
     open_latest(browser, name)
     browser.js("window.sameAsBefore = 1")
@@ -289,7 +289,9 @@ def steer(browser: Browser, folder: Path) -> None:
     assert browser.find(".lane details").get_attribute("open") is not None  # pictures leave it so
 
     browser.find(".lane form button").click()
-    browser.wait(lambda: "0 in flight, no more start" in browser.text(".lane .flight"), "a pause")
+    browser.wait(
+        lambda: "0 in flight, no further starts" in browser.text(".lane .flight"), "a pause"
+    )
     assert browser.text(".lane h3 .badge") == "paused"
     paused = standing(folder)
     assert (paused["lanes"][0]["mood"], paused["lanes"][0]["inFlight"]) == ("paused", 0)

@@ -1,4 +1,4 @@
-"""Who follows a task is told of rows when they are safe, in the order in which they ended."""
+"""The observer of a task gets rows when they are durable, in the order in which they ended."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,21 +23,21 @@ class Heard:
 
     rows: list[int] = attrs.field(factory=list)
 
-    def begin(self, at: float) -> None: ...
+    def on_task_start(self, at: float) -> None: ...
 
-    def observe(self, event: Event, waited: Mapping[str, float]) -> None: ...
+    def on_event(self, event: Event, waited: Mapping[str, float]) -> None: ...
 
-    def ended(self, row: Row, _at: float) -> Row:
+    def on_row(self, row: Row, _at: float) -> Row:
         return row
 
-    def never_began(self, rows: RowsNotRun) -> None: ...
+    def on_rows_not_run(self, rows: RowsNotRun) -> None: ...
 
-    def written(self, row: Row) -> None:
+    def on_durable_row(self, row: Row) -> None:
         self.rows.append(row.index)
 
-    def kept(self, record: Mapping[str, Any]) -> None: ...
+    def on_kept_row(self, record: Mapping[str, Any]) -> None: ...
 
-    def end(self, at: float) -> None: ...
+    def on_task_end(self, at: float) -> None: ...
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def rows(tmp_path: Path) -> list[Row]:
 
 
 def test_what_is_safe_is_so_with_all_that_was_written_before_it(rows: list[Row]) -> None:
-    """Whoever finds out first tells of those as well, and nobody is told of twice."""
+    """The first report includes all earlier rows, and no row is reported twice."""
     heard = Heard()
     telling = DurableRowReports(heard, Notes())
     for index in (2, 0, 3, 1):

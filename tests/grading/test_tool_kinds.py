@@ -22,7 +22,7 @@ ADD = {
     },
 }
 NOW = {"name": "now"}
-BROKEN = {"name": "broken", "parameters": {"type": "objekt"}}
+BROKEN = {"name": "broken", "parameters": {"minimum": "none"}}
 FUNCTIONS = [ADD, NOW, BROKEN]
 TOOLS = [
     {"type": "web_search"},

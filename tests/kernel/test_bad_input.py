@@ -11,10 +11,8 @@ from trioeval.kernel import (
     Backoff,
     Budget,
     Calls,
-    Cut,
     Done,
     Failed,
-    Freed,
     Interrupted,
     Job,
     Lanes,
@@ -22,6 +20,8 @@ from trioeval.kernel import (
     Outcome,
     Plan,
     Readiness,
+    ReadinessUpdate,
+    StopReason,
     TimedOut,
     collect,
     run_plan,
@@ -150,7 +150,7 @@ def test_a_call_after_the_deadline_is_too_late() -> None:
     (outcome,) = run_virtual(
         lambda: collect(plan, late, lanes=Lanes([LaneSpec("a")]), deadline=4.0)
     )
-    assert outcome == Interrupted(0, 0.0, 4.0, 0.0, 0, Cut.DEADLINE)
+    assert outcome == Interrupted(0, 0.0, 4.0, 0.0, 0, StopReason.DEADLINE)
     assert heard == ["job 0 requested a call after the run's deadline"]
 
 
@@ -222,13 +222,13 @@ def test_a_lane_that_is_not_there_fails_only_the_job_that_calls_it() -> None:
 class Misbehaving(Readiness):
     """A readiness that does what it is told to, at the first outcome."""
 
-    def __init__(self, freed: Freed | Exception) -> None:
+    def __init__(self, freed: ReadinessUpdate | Exception) -> None:
         self.freed = freed
 
     def begin(self) -> Sequence[int]:
         return [0]
 
-    def over(self, index: int, *, done: bool) -> Freed:  # noqa: ARG002 - the protocol's
+    def on_outcome(self, index: int, *, done: bool) -> ReadinessUpdate:  # noqa: ARG002 - the protocol's
         if isinstance(self.freed, Exception):
             raise self.freed
         return self.freed
@@ -238,12 +238,20 @@ class Misbehaving(Readiness):
     ("freed", "message"),
     [
         (KeyError("x"), "the readiness of the plan failed: KeyError: 'x'"),
-        (Freed(ready=[0]), "the readiness of the plan names job 0 as ready, which is over"),
-        (Freed(ready=[7]), "the readiness of the plan names 7; its jobs are 0 to 2"),
-        (Freed(blocked=[(-1, 0)]), "the readiness of the plan names -1; its jobs are 0 to 2"),
+        (
+            ReadinessUpdate(ready=[0]),
+            "the readiness of the plan names job 0 as ready, which is over",
+        ),
+        (ReadinessUpdate(ready=[7]), "the readiness of the plan names 7; its jobs are 0 to 2"),
+        (
+            ReadinessUpdate(blocked=[(-1, 0)]),
+            "the readiness of the plan names -1; its jobs are 0 to 2",
+        ),
     ],
 )
-def test_a_readiness_that_misbehaves_ends_the_run(freed: Freed | Exception, message: str) -> None:
+def test_a_readiness_that_misbehaves_ends_the_run(
+    freed: ReadinessUpdate | Exception, message: str
+) -> None:
     """As a fault of the plan, with what it did; not as a fault of the kernel."""
     jobs = [Job(i, "a", None) for i in range(3)]
     plan = Plan(jobs, ("a",), readiness=lambda: Misbehaving(freed))

@@ -13,7 +13,6 @@ from trioeval.kernel import (
     Admitted,
     Budget,
     Calls,
-    Cut,
     Done,
     Event,
     Failed,
@@ -25,9 +24,10 @@ from trioeval.kernel import (
     NotRun,
     Outcome,
     Plan,
+    StopReason,
     TimedOut,
     Waiting,
-    Why,
+    WaitReason,
     collect,
     run_plan,
 )
@@ -116,7 +116,7 @@ def test_jobs_found_to_need_no_lane_start_while_it_is_paused(serial: bool) -> No
     first, second, third = run_virtual(main)
     assert first == Done(0, 0.0, 0.0, 0.0, 0, 0.0)
     assert second == Done(1, 0.0, 0.0, 0.0, 0, 0.0)
-    assert third == NotRun(2, Cut.DEADLINE)
+    assert third == NotRun(2, StopReason.DEADLINE)
 
 
 def test_a_job_on_no_lane_that_calls_after_all_stands_in_line_like_any_other() -> None:
@@ -170,8 +170,10 @@ def test_jobs_on_no_lane_start_beside_a_blocked_lane_and_do_not_delay_it() -> No
 
 
 @pytest.mark.parametrize("serial", [False, True])
-@pytest.mark.parametrize("cut", [Cut.STOP, Cut.CANCEL, Cut.DEADLINE])
-def test_a_job_that_has_left_its_lane_when_the_run_ends_is_not_run(cut: Cut, serial: bool) -> None:  # noqa: FBT001 - a case
+@pytest.mark.parametrize("cut", [StopReason.STOP, StopReason.CANCEL, StopReason.DEADLINE])
+def test_a_job_that_has_left_its_lane_when_the_run_ends_is_not_run(
+    cut: StopReason, serial: bool
+) -> None:
     """It has waited for the one before it."""
 
     async def main() -> tuple[list[Outcome[float]], float]:
@@ -187,12 +189,12 @@ def test_a_job_that_has_left_its_lane_when_the_run_ends_is_not_run(cut: Cut, ser
 
         async def end() -> None:
             await trio.sleep(3.0)
-            if cut is Cut.STOP:
+            if cut is StopReason.STOP:
                 stop.set()
-            elif cut is Cut.CANCEL:
+            elif cut is StopReason.CANCEL:
                 scope.cancel()
 
-        deadline = 3.0 if cut is Cut.DEADLINE else math.inf
+        deadline = 3.0 if cut is StopReason.DEADLINE else math.inf
         lanes = Lanes([LaneSpec("a", 1)])
         async with trio.open_nursery() as nursery:
             nursery.start_soon(end)
@@ -210,10 +212,10 @@ def test_a_job_that_has_left_its_lane_when_the_run_ends_is_not_run(cut: Cut, ser
 
     outcomes, ended_at = run_virtual(main)
     first: Outcome[float] = Done(0, 0.0, 4.0, 0.0, 0, 4.0)
-    if cut is not Cut.STOP:
+    if cut is not StopReason.STOP:
         first = Interrupted(0, 0.0, 3.0, 0.0, 0, cut)
     assert outcomes == [first, NotRun(1, cut), NotRun(2, cut)]
-    assert ended_at == (4.0 if cut is Cut.STOP else 3.0)
+    assert ended_at == (4.0 if cut is StopReason.STOP else 3.0)
 
 
 def test_jobs_that_are_still_on_a_lane_that_closes_are_not_looked_at() -> None:
@@ -235,7 +237,7 @@ def test_jobs_that_are_still_on_a_lane_that_closes_are_not_looked_at() -> None:
 
     outcomes, ended_at = run_virtual(main)
     closed = [(one.cut, one.reason) for one in outcomes if isinstance(one, NotRun)]
-    assert closed == [(Cut.LANE, REFUSED)] * 2
+    assert closed == [(StopReason.LANE, REFUSED)] * 2
     assert ended_at == 2.0
 
 
@@ -252,7 +254,7 @@ def test_a_serial_job_of_a_closed_lane_is_not_run_known_or_not() -> None:
         plan = plan_of(Work(), HERE, serial_indices=(0, 1))
         return await collect(plan, perform, lanes=Lanes([LaneSpec("a", breaker_threshold=1)]))
 
-    assert run_virtual(main)[1] == NotRun(1, Cut.LANE, REFUSED)
+    assert run_virtual(main)[1] == NotRun(1, StopReason.LANE, REFUSED)
 
 
 def test_jobs_on_no_lane_wait_for_a_serial_job_of_another_run() -> None:
@@ -278,7 +280,7 @@ def test_jobs_on_no_lane_wait_for_a_serial_job_of_another_run() -> None:
 
     outcomes, events = run_virtual(main)
     assert starts(outcomes) == [5.0, 5.0]
-    assert Waiting(1.0, None, Why.GATE, None, None) in events
+    assert Waiting(1.0, None, WaitReason.GATE, None, None) in events
 
 
 def admissions(

@@ -10,7 +10,6 @@ from trioeval.errors import BudgetError, CallError, Fault, PlanError, UsageError
 from trioeval.kernel import (
     Budget,
     Calls,
-    Cut,
     Done,
     Failed,
     Job,
@@ -20,8 +19,9 @@ from trioeval.kernel import (
     NotRun,
     Outcome,
     Plan,
+    StopReason,
     Waiting,
-    Why,
+    WaitReason,
     collect,
 )
 from trioeval.testing import run_virtual
@@ -80,7 +80,7 @@ def test_a_wait_for_the_budget_is_told() -> None:
         )
 
     run_virtual(main)
-    assert waits == [Waiting(0.0, "a", Why.BUDGET, None, 1)]
+    assert waits == [Waiting(0.0, "a", WaitReason.BUDGET, None, 1)]
 
 
 def test_a_budget_that_is_used_up_ends_the_run() -> None:
@@ -91,7 +91,7 @@ def test_a_budget_that_is_used_up_ends_the_run() -> None:
     assert isinstance(outcomes[2], Failed)
     assert isinstance(outcomes[2].error, BudgetError)
     assert str(outcomes[2].error) == reason
-    assert outcomes[3] == NotRun(3, Cut.BUDGET, reason)
+    assert outcomes[3] == NotRun(3, StopReason.BUDGET, reason)
 
 
 @pytest.mark.parametrize("width", [1, 4])

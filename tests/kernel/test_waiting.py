@@ -15,7 +15,7 @@ from trioeval.kernel import (
     Plan,
     TimedOut,
     Waiting,
-    Why,
+    WaitReason,
     collect,
 )
 from trioeval.testing import run_virtual
@@ -48,13 +48,15 @@ def test_the_clock_stands_while_a_body_waits() -> None:
 @pytest.mark.parametrize(
     ("spec", "why"),
     [
-        (LaneSpec("a", 2, min_gap=5.0), Why.DELAY),
-        (LaneSpec("a", 2, rpm=60, min_gap=5.0), Why.DELAY),
-        (LaneSpec("a", 2, rpm=12), Why.PACE),
-        (LaneSpec("a", 2, rpm=12, min_gap=1.0), Why.PACE),
+        (LaneSpec("a", 2, min_gap=5.0), WaitReason.DELAY),
+        (LaneSpec("a", 2, rpm=60, min_gap=5.0), WaitReason.DELAY),
+        (LaneSpec("a", 2, rpm=12), WaitReason.PACE),
+        (LaneSpec("a", 2, rpm=12, min_gap=1.0), WaitReason.PACE),
     ],
 )
-def test_a_wait_says_whether_a_rate_or_the_gap_is_its_reason(spec: LaneSpec, why: Why) -> None:
+def test_a_wait_says_whether_a_rate_or_the_gap_is_its_reason(
+    spec: LaneSpec, why: WaitReason
+) -> None:
     """That which ends later."""
     waits: list[Waiting] = []
 

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from trioeval.errors import Fault, TooLateError
 from trioeval.kernel import (
     Calls,
-    Cut,
     Done,
     Failed,
     Interrupted,
@@ -23,6 +22,7 @@ from trioeval.kernel import (
     Outcome,
     Plan,
     Shortage,
+    StopReason,
     collect,
 )
 from trioeval.testing import (
@@ -76,7 +76,7 @@ def test_a_stop_does_not_wait_for_a_shared_limit() -> None:
     trace = stopped(ONE, ONE, ONE, room=2)
     assert trace.ended_at == 3.0
     assert [emission.outcome for emission in trace.emissions][2] == Interrupted(
-        2, 0.0, 3.0, waited=3.0, calls=0, cut=Cut.STOP
+        2, 0.0, 3.0, waited=3.0, calls=0, cut=StopReason.STOP
     )
     assert [lent.index for lent in trace.permits] == [0, 1]
 
@@ -141,7 +141,7 @@ def test_a_job_that_is_run_again_is_withdrawn_if_this_run_of_it_has_made_no_requ
     mishap = CallScript("a", 0.0, attempts=(AttemptScript(1.0, Fault.TRANSIENT),))
     trace = stopped(script(mishap), lanes=(LaneSpec("a", retries=0),), salvage_rounds=1)
     assert [emission.outcome for emission in trace.emissions] == [
-        Interrupted(0, 1.0, 3.0, waited=2.0, calls=1, cut=Cut.STOP)
+        Interrupted(0, 1.0, 3.0, waited=2.0, calls=1, cut=StopReason.STOP)
     ]
 
 

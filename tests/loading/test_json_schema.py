@@ -73,7 +73,7 @@ def members(draw: st.DrawFn, shape: Shape, keys: set[str], mutants: bool) -> dic
         keys = {*keys, draw(st.sampled_from(["openai:x", "temperature"]))}
     if "maxProperties" in shape:
         keys = {"echo"}
-    # References are of files, and told of elsewhere.
+    # References are a matter of files, and tested elsewhere.
     keys -= {"$ref"}
     return {key: draw(documents(known.get(key, rest), mutants)) for key in sorted(keys)}
 

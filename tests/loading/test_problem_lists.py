@@ -95,7 +95,7 @@ def test_each_list_is_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         (22, "$.provders"),
         (23, "$.lanes.slow.rpm"),
     ]
-    # Code that makes variables runs before anything else is looked at that the file names.
+    # Code that returns variables runs before anything else that the file names is checked.
     assert problems_of(MENDED) == [(16, "$.tests[1].options.transformVars")]
     assert problems_of(MENDED.replace("python:nope", "python:vars")) == [
         (2, "$.targets[0].id"),
@@ -154,10 +154,10 @@ tests:
 @pytest.mark.parametrize(
     ("text", "paths"),
     [
-        # A provider whose config or environment is wrong may be right once it is mended.
+        # A provider with an invalid config or environment may be valid after its correction.
         ("providers: [{id: 'https://x', env: {A: []}}]", ["$.providers[0].env.A"]),
         ("providers: ['openai:gpt-4.1']\nenv: {OPENAI_API_KEY: []}", ["$.env.OPENAI_API_KEY"]),
-        # A prompt, a lane or a variable that cannot be read is there all the same.
+        # A prompt, a lane or a variable that cannot be read exists all the same.
         ("providers: [{id: echo, prompts: [p]}]\nprompts: [{label: p}]", ["$.prompts[0]"]),
         ("providers: [{id: echo, lane: a}]\nlanes: {a: {rpm: 0}}", ["$.lanes.a.rpm"]),
         (
@@ -167,7 +167,7 @@ tests:
             ),
             ["$.tests[0].threshold", "$.defaultTest.vars.b"],
         ),
-        # Judges, and what they are asked, may be right once they are mended.
+        # Judges and their prompts may be valid after their correction.
         (
             f"{_RUBRIC}, options: {{provider: {{id: 5}}}}}}]",
             ["$.tests[0].options.provider.id"],

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from trioeval.errors import CallError, Fault
 from trioeval.kernel import (
     Calls,
-    Freed,
     Job,
     Lanes,
     LaneSpec,
@@ -20,6 +19,7 @@ from trioeval.kernel import (
     Plan,
     Rank,
     Readiness,
+    ReadinessUpdate,
     run_plan,
 )
 from trioeval.testing import (
@@ -110,7 +110,7 @@ class DrawnReadiness(Readiness):
             self._states[index] = "ready"
         return ready
 
-    def over(self, index: int, *, done: bool) -> Freed:
+    def on_outcome(self, index: int, *, done: bool) -> ReadinessUpdate:
         """Free and block those that need it, and withdraw what the case says."""
         self.told.append(index)
         self._states[index] = "over"
@@ -133,7 +133,7 @@ class DrawnReadiness(Readiness):
         self.note("ranked", index, rank)
         return rank
 
-    def aside(self, index: int) -> Freed | None:
+    def on_set_aside(self, index: int) -> ReadinessUpdate | None:
         """As the case says of the job; if the run says when, nothing is withdrawn."""
         self.note("aside", index)
         self._states[index] = "aside"
@@ -146,7 +146,7 @@ class DrawnReadiness(Readiness):
                 self._owned.add(index)
                 return self._answer(index, [], [])
 
-    def _answer(self, index: int, ready: list[int], blocked: list[int]) -> Freed:
+    def _answer(self, index: int, ready: list[int], blocked: list[int]) -> ReadinessUpdate:
         for one in ready:
             self._states[one] = "ready"
         blocked += [
@@ -158,7 +158,7 @@ class DrawnReadiness(Readiness):
             self.note("blocked", one, by=index, state=self._states[one])
             self._states[one] = "over"
             self._owned.discard(one)
-        return Freed(ready + self._rounds(), [(one, index) for one in blocked])
+        return ReadinessUpdate(ready + self._rounds(), [(one, index) for one in blocked])
 
     def _rounds(self) -> list[int]:
         busy = {

@@ -1,7 +1,7 @@
-"""The laws of the kernel over drawn scenarios, each in a Trio run of its own on a virtual clock.
+"""The laws of the kernel over drawn scenarios, each in a separate Trio run on a virtual clock.
 
-Laws: TOTAL ORDER PROMPT HONEST WIDTH PACE TURN RETRY_AFTER SERIAL LIMIT DEADLINE DRAIN BLOCK AIMD
-ATTEMPTS BUDGET SLOT LEAK (here, together), EAGER, ISOLATION (below, on traces of their own).
+Laws: TOTAL ORDER PROMPT HONEST WIDTH PACE TURN RETRY_AFTER SERIAL LIMIT DEADLINE DRAIN BLOCK AIMD ATTEMPTS
+BUDGET SLOT LEAK (here, together), EAGER, ISOLATION (below, on special traces).
 """
 
 from collections import Counter
@@ -66,7 +66,7 @@ def test_eager(scenario: RunScenario, _schedule: object) -> None:
 
 @given(scenario=simple_scenarios(), _schedule=st.random_module())
 def test_isolation(scenario: RunScenario, _schedule: object) -> None:
-    """ISOLATION: the starts on a lane do not change when the jobs of all other lanes are taken away."""
+    """ISOLATION: the starts on a lane stay the same when the jobs of all other lanes are removed."""
     assume(len(scenario.lanes) > 1)
     beside = run_scenario(scenario)
     for lane in scenario.lanes:
@@ -85,9 +85,9 @@ def test_isolation(scenario: RunScenario, _schedule: object) -> None:
 def test_the_limit_returns_to_the_width(
     width: int, rpm: float | None, waits: list[float | None], _schedule: object
 ) -> None:
-    """AIMD: some calls are refused, hundreds after them are served: the limit is the width again.
+    """AIMD: after some refusals and hundreds of successes the limit is the max concurrency again.
 
-    With a rate or without, calls of two seconds fill the lane.
+    Calls of two seconds fill the lane, with a rate or without.
     """
     refused = [
         CallScript(
@@ -105,7 +105,7 @@ def test_the_limit_returns_to_the_width(
 
 
 def test_a_wave_that_ends_with_nothing_in_flight_keeps_the_usual_cut() -> None:
-    """AIMD: 4 calls are refused one by one, and only the first and the last are asked to wait: 4, 3, 2."""
+    """AIMD: 4 calls are refused one by one, the first and the last with a wait: the limit becomes 4, 3, 2."""
     waits = (1.25, None, None, 1.25)
     scripts = tuple(
         JobScript("a", (CallScript("a", 0.0, attempts=(refused, AttemptScript(2.0))),))
@@ -132,7 +132,7 @@ def test_a_wave_that_ends_with_nothing_in_flight_keeps_the_usual_cut() -> None:
 def test_a_serial_job_does_not_start_in_the_step_of_the_stop_or_after_it(
     ended: int, duration: float, steps: int, _schedule: object
 ) -> None:
-    """DRAIN: the stop comes in the instant in which one serial job ends and the next would start."""
+    """DRAIN: no serial job starts at the instant of a stop at which another one ends."""
     trace = run_scenario(
         RunScenario(
             (LaneSpec("a", 2),),
@@ -147,7 +147,7 @@ def test_a_serial_job_does_not_start_in_the_step_of_the_stop_or_after_it(
 
 
 def test_drawn_scenarios_reach_every_outcome() -> None:
-    """A law over runs in which nothing happens says nothing: all outcomes are drawn."""
+    """The drawn scenarios contain every kind of outcome, so that the laws are not vacuous."""
     reached: Counter[type[Outcome[object]]] = Counter()
 
     @given(scenario=scenarios() | faulty_scenarios())

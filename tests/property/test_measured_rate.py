@@ -1,4 +1,4 @@
-"""PACE where nobody tells the rate: it is what was served between two refusals, and a little more."""
+"""PACE for undeclared rates: a little above what was served between two refusals."""
 
 import math
 
@@ -15,7 +15,7 @@ spans = st.integers(1, 400).map(lambda n: n / 4)
 
 
 def measured(served: int, seconds: float, wait: float = 1000.0) -> MeasuredRate:
-    """After so many good calls between two waves of refusals."""
+    """Return the state after a number of successes between two waves of refusals."""
     measured_rate = MeasuredRate()
     measured_rate.refused(8.0, wait, full=True)
     for _ in range(served):
@@ -25,14 +25,14 @@ def measured(served: int, seconds: float, wait: float = 1000.0) -> MeasuredRate:
 
 
 def period_of(measured_rate: MeasuredRate) -> float:
-    """Seconds between two starts; there must be a pace."""
+    """Return the seconds between two starts; there must be a pace."""
     assert measured_rate.pace is not None
     return measured_rate.pace.period
 
 
 @given(st.integers(4, 200), spans)
 def test_the_rate_is_what_was_served_and_a_tenth_more(served: int, seconds: float) -> None:
-    """N calls in T seconds give n/T, times 1.1, with two at once."""
+    """N calls in T seconds give a rate of 1.1 · N/T, with a burst of two."""
     pace = measured(served, seconds).pace
     assert pace is not None
     assert pace.burst == 2
@@ -44,20 +44,20 @@ def test_the_rate_is_what_was_served_and_a_tenth_more(served: int, seconds: floa
 def test_a_lane_that_had_nothing_to_do_is_not_slowed_down_for_it(
     served: int, seconds: float, wait: float
 ) -> None:
-    """No start waits longer than the server asked for."""
+    """No start waits longer than the server asked for, even after idle time."""
     assert period_of(measured(served, seconds, wait)) <= wait
 
 
 @given(st.integers(0, 3), spans)
 def test_too_few_calls_measure_nothing(served: int, seconds: float) -> None:
-    """Three or fewer say more of their latency than of a rate; an instant says nothing at all."""
+    """Three or fewer calls, or an instant, do not give a rate."""
     assert measured(served, seconds).pace is None
     assert measured(served + 4, 0.0).pace is None
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), spans), min_size=1, max_size=20))
 def test_low_rates_are_measured_over_several_waves(waves: list[tuple[int, float]]) -> None:
-    """What is served adds up, and so does the time, until four calls make a measurement."""
+    """Served calls and time add up until four calls make a measurement."""
     measured_rate, now, period = MeasuredRate(), 8.0, None
     measured_rate.refused(now, 1000.0, full=True)
     served, since = 0, now
@@ -76,7 +76,7 @@ def test_low_rates_are_measured_over_several_waves(waves: list[tuple[int, float]
 
 @given(served=st.integers(0, 50), seconds=spans, begun=st.booleans())
 def test_a_lone_refusal_measures_nothing(served: int, seconds: float, *, begun: bool) -> None:
-    """It neither begins nor ends a measurement: the next full one is as if it had not been."""
+    """A single refusal neither begins nor ends a measurement."""
     measured_rate = MeasuredRate()
     if begun:
         measured_rate.refused(8.0, 1000.0, full=True)
@@ -92,7 +92,7 @@ def test_a_lone_refusal_measures_nothing(served: int, seconds: float, *, begun: 
 def test_a_lone_refusal_slows_the_rate_down_by_a_tenth_and_puts_off_its_growth(
     served: int, seconds: float, later: int
 ) -> None:
-    """Starts that were made stay counted; the rate then grows as late as after a measurement."""
+    """A single refusal slows the rate by a tenth and delays its growth; earlier starts stay counted."""
     measured_rate = measured(served, seconds)
     assert measured_rate.pace is not None
     for _ in range(later):
@@ -113,7 +113,7 @@ def test_a_lone_refusal_slows_the_rate_down_by_a_tenth_and_puts_off_its_growth(
 def test_lone_refusals_never_slow_the_rate_down_beyond_the_wait(
     served: int, seconds: float, wait: float, times: int
 ) -> None:
-    """After it the server serves at least one: a start need not wait longer."""
+    """Single refusals never slow the rate below one start per wait."""
     measured_rate = measured(served, seconds, wait)
     periods = [period_of(measured_rate)]
     for _ in range(times):
@@ -129,7 +129,7 @@ def test_lone_refusals_never_slow_the_rate_down_beyond_the_wait(
 def test_a_measure_stays_until_there_is_a_better_one(
     served: int, seconds: float, later: int
 ) -> None:
-    """A second wave after too few calls leaves the pace; the first wave of all begins to measure."""
+    """A second wave after too few calls leaves the pace unchanged."""
     measured_rate = MeasuredRate()
     assert not measured_rate.measuring
     measured_rate.served()
@@ -147,7 +147,7 @@ def test_a_measure_stays_until_there_is_a_better_one(
 def test_the_rate_grows_by_a_tenth_about_once_a_second_while_calls_are_served(
     served: int, seconds: float
 ) -> None:
-    """After eight calls, or as many as a second holds, whichever is more; never before."""
+    """The rate grows by a tenth after eight calls, or as many as a second holds, whichever is more."""
     measured_rate = measured(served, seconds)
     period = period_of(measured_rate)
     wait = max(8, int(1 / period))
@@ -160,7 +160,7 @@ def test_the_rate_grows_by_a_tenth_about_once_a_second_while_calls_are_served(
 
 @given(st.integers(4, 200), spans)
 def test_a_rate_that_nobody_refuses_is_forgotten(served: int, seconds: float) -> None:
-    """It grows until it is no pace any more, and nothing is measured then."""
+    """A rate without refusals grows until it is dropped."""
     measured_rate = measured(served, seconds)
     rates = []
     for _ in range(1_000_000):  # not for ever
@@ -179,7 +179,7 @@ def test_a_rate_that_nobody_refuses_is_forgotten(served: int, seconds: float) ->
 
 @given(st.integers(4, 50), spans, st.integers(1, 20))
 def test_starts_keep_the_measured_rate(served: int, seconds: float, starts: int) -> None:
-    """A start moves the pace on as any other pace."""
+    """A start moves the measured pace like any other pace."""
     measured_rate = measured(served, seconds)
     assert measured_rate.pace is not None
     expected = Pace(measured_rate.pace.period, 2)

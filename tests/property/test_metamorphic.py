@@ -1,4 +1,4 @@
-"""Metamorphic relations: what a known change of a scenario does to its run, whatever the run is."""
+"""Metamorphic relations: the effect of a known change of a scenario on its run, whatever the run is."""
 
 import math
 from collections import defaultdict

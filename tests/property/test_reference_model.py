@@ -1,8 +1,8 @@
-"""The kernel does what the reference scheduler predicts, start by start and outcome by outcome.
+"""The kernel's runs equal the predictions of the reference scheduler, start by start.
 
 Compared are the instants, jobs, lanes and numbers of all requests, the kinds and ends of all outcomes, and
-the end of the run, all exactly. Durations have fractions of their own (see
-`trioeval.testing.strategies`), and the few runs with ties that the rules leave open are left out.
+the end of the run, all exactly. Durations have their own fractions (see `trioeval.testing.strategies`), and
+the few runs with ties that the rules leave open are left out.
 """
 
 import itertools
@@ -28,47 +28,47 @@ _LANE = LaneSpec("a", adaptive="off")
 
 @given(scenario=plain_scenarios(failures=False, order=False), _schedule=st.random_module())
 def test_lanes_start_and_end_calls_as_predicted(scenario: RunScenario, _schedule: object) -> None:
-    """Widths, paces, gaps, timeouts, deadline and stop."""
+    """Calls start and end as predicted under max concurrency, paces, gaps, timeouts, deadline and stop."""
     assume(not predict(scenario).tied_at)
     _compare(scenario)
 
 
 @given(scenario=plain_scenarios(order=False), _schedule=st.random_module())
 def test_failures_are_answered_as_predicted(scenario: RunScenario, _schedule: object) -> None:
-    """Back-offs, blocks, recoveries, retries and salvage rounds as well."""
+    """Back-offs, blocks, recoveries, retries and salvage rounds happen as predicted."""
     assume(not predict(scenario).tied_at)
     _compare(scenario)
 
 
 @given(scenario=plain_scenarios(failures=False), _schedule=st.random_module())
 def test_jobs_wait_for_each_other_as_predicted(scenario: RunScenario, _schedule: object) -> None:
-    """Serial jobs, keys and edges as well."""
+    """Serial jobs, keys and edges delay jobs as predicted."""
     assume(not predict(scenario).tied_at)
     _compare(scenario)
 
 
 @given(scenario=plain_scenarios(), _schedule=st.random_module())
 def test_everything_together_goes_as_predicted(scenario: RunScenario, _schedule: object) -> None:
-    """All that the reference scheduler knows."""
+    """Runs with every feature that the reference scheduler supports go as predicted."""
     assume(not predict(scenario).tied_at)
     _compare(scenario)
 
 
 @given(scenario=adaptive_scenarios(hints=False, wild=False), _schedule=st.random_module())
 def test_limits_learn_as_predicted(scenario: RunScenario, _schedule: object) -> None:
-    """Rounds, cuts, the ceiling and its trials, by refusals that name no wait."""
+    """Rounds, cuts, the ceiling and its trials follow bare refusals as predicted."""
     _compare_ways(scenario)
 
 
 @given(scenario=adaptive_scenarios(hints=False), _schedule=st.random_module())
 def test_lanes_are_closed_as_predicted(scenario: RunScenario, _schedule: object) -> None:
-    """Waits that are named, measured rates, patience and refusals for good as well."""
+    """Named waits, measured rates, patience and permanent refusals act as predicted."""
     _compare_ways(scenario)
 
 
 @given(scenario=adaptive_scenarios(), _schedule=st.random_module())
 def test_hints_are_followed_as_predicted(scenario: RunScenario, _schedule: object) -> None:
-    """What replies say is left as well."""
+    """Hints of replies act as predicted."""
     _compare_ways(scenario)
 
 
@@ -76,12 +76,12 @@ def test_hints_are_followed_as_predicted(scenario: RunScenario, _schedule: objec
 def test_ties_are_broken_in_one_of_the_ways_that_the_rules_leave_open(
     scenario: RunScenario, _schedule: object
 ) -> None:
-    """Several calls start, end and are refused at one instant."""
+    """With ties at one instant, the run is one of the predicted alternatives."""
     _compare_ways(scenario, 300)
 
 
 def test_hardly_any_drawn_scenario_is_left_out() -> None:
-    """Ties are rare, and every kind of outcome and every kind of failure is drawn often."""
+    """Ties are rare, and every kind of outcome and failure is drawn often."""
     seen: Counter[str] = Counter()
 
     @given(scenario=plain_scenarios())
@@ -127,7 +127,7 @@ def test_lanes_learn_in_drawn_scenarios() -> None:
 
 
 def test_a_block_is_followed_by_one_probe_and_then_by_twice_as_many() -> None:
-    """Worked out by hand: four calls at width 4, the first of them told to wait for five seconds."""
+    """After a block one call probes, then two run: a worked example of four calls."""
     told = CallScript(
         "a", 0.0, attempts=(AttemptScript(1.0, Fault.RATE_LIMITED, 5.0), AttemptScript(0.25))
     )
@@ -148,7 +148,7 @@ def test_a_block_is_followed_by_one_probe_and_then_by_twice_as_many() -> None:
 
 
 def test_a_job_that_failed_is_run_again_when_nothing_else_can_go_on() -> None:
-    """Worked out by hand: the salvage round waits for job 1; job 2 waits for what becomes of job 0."""
+    """The salvage round waits for job 1, and job 2 for the result of job 0: a worked example."""
     mishap = CallScript("a", 0.0, attempts=(AttemptScript(1.0, Fault.TRANSIENT),))
     scripts = tuple(
         JobScript("a", (call,)) for call in (mishap, CallScript("a", 4.0), CallScript("a", 1.0))
@@ -164,7 +164,7 @@ def test_a_job_that_failed_is_run_again_when_nothing_else_can_go_on() -> None:
 
 
 def test_a_blocked_job_leaves_its_key_to_a_blocked_job() -> None:
-    """Two jobs of one key wait for a third: its failure blocks both, and starts neither."""
+    """A failure blocks two jobs of one key that depend on it, and neither starts."""
     refused = CallScript("a", 0.0, attempts=(AttemptScript(1.0, Fault.REFUSED),))
     scripts = (
         JobScript("a", (refused,)),
@@ -179,7 +179,7 @@ def test_a_blocked_job_leaves_its_key_to_a_blocked_job() -> None:
 
 
 def test_a_tie_is_told_of() -> None:
-    """Two calls of one lane that end together leave open whose end comes first."""
+    """Two calls of one lane that end together are reported as a tie."""
     scripts = (JobScript("a", (CallScript("a", 1.0),)),) * 3
     assert predict(RunScenario((LaneSpec("a", 2, adaptive="off"),), scripts)).tied_at == {1.0}
     assert not predict(RunScenario((LaneSpec("a", 1, adaptive="off"),), scripts)).tied_at
@@ -188,7 +188,7 @@ def test_a_tie_is_told_of() -> None:
 def _with_refusals(
     width: int, *jobs: tuple[float | tuple[float, float | None], ...]
 ) -> RunScenario:
-    """Calls of which each request takes some seconds; those with a pair are refused, with a wait or None."""
+    """Return calls from the durations of their requests; a pair means a refusal, with a wait or None."""
     scripts = []
     for requests in jobs:
         attempts = tuple(
@@ -252,13 +252,13 @@ def _with_refusals(
     ],
 )
 def test_what_was_found_once(scenario: RunScenario) -> None:
-    """Runs in which the kernel once did something else than its rules say."""
+    """Runs in which the kernel once violated the rules go as predicted."""
     assert not predict(scenario).tied_at
     _compare(scenario)
 
 
 def test_a_lane_that_is_closed_because_calls_get_no_answer_is_told_of() -> None:
-    """One refusal that names a wait, then a probe that runs into its timeout."""
+    """A lane whose probe times out is closed as predicted."""
     refused = CallScript(
         "a", 0.0, attempts=(AttemptScript(1.0, Fault.RATE_LIMITED, 1.0), AttemptScript(20.0))
     )
@@ -298,19 +298,19 @@ _ONE = JobScript("a", (CallScript("a", 1.0),))
     ],
 )
 def test_what_is_not_plain_is_refused(scenario: RunScenario, why: str) -> None:
-    """With what it is, in place of a prediction that would be wrong."""
+    """A scenario that is not plain is refused with the reason."""
     with pytest.raises(UsageError) as caught:
         predict(scenario)
     assert str(caught.value) == f"the scenario is not plain: {why}"
 
 
 def _compare(scenario: RunScenario) -> None:
-    """With a run of the kernel: exactly, but rates that were told or measured are no dyadic fractions."""
+    """Compare with a run of the kernel: exactly, except for reported or measured rates."""
     _check(scenario, run_scenario(scenario), predict(scenario))
 
 
 def _compare_ways(scenario: RunScenario, most: int = _MOST_WAYS) -> None:
-    """One of the ways in which the run may go is the one it went; left out if there are too many of them."""
+    """Check that the run is one of the predicted ones; leave out scenarios with too many."""
     trace = run_scenario(scenario)
     ways = itertools.islice(predictions(scenario), most)
     first, *others = itertools.islice(ways, 2)

@@ -1,8 +1,7 @@
-"""What steps leave for each other is the same however many of them run side by side.
+"""Registers and conversations have the same contents however many steps run concurrently.
 
-Suites are generated whose prompts, variables and assertions use registers and conversations, with calls
-that take all sorts of times, fail, or answer nothing. The rows of a run in which one step follows another
-are the measure of all other modes.
+Suites are drawn whose prompts, variables and assertions use registers and conversations, with calls of
+various durations that may fail or return nothing. A fully serial run is the reference for all other modes.
 """
 
 from collections.abc import AsyncGenerator, Mapping
@@ -16,7 +15,7 @@ from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from trioeval import Provider, ProviderError, Reply, Request, Row, collect, parse_suite, run_suite
-from trioeval.providers.config import Shared
+from trioeval.providers.config import ProviderResources
 from trioeval.providers.local.custom import CustomProvider
 from trioeval.providers.local.echo import EchoSettings
 from trioeval.run import PreparedSuite
@@ -33,7 +32,7 @@ class PromptOnly(EchoSettings):
     ask: Provider
 
     @asynccontextmanager
-    async def open(self, _shared: Shared) -> AsyncGenerator[CustomProvider]:  # type: ignore[override]
+    async def open(self, _shared: ProviderResources) -> AsyncGenerator[CustomProvider]:  # type: ignore[override]
         yield CustomProvider("mine", self.ask)
 
 
@@ -255,7 +254,7 @@ LATER_WRITER = of(["{{q}}"], stores("r", "1"), {"vars": {"q": "see {{r}}"}}, sto
     None,
 )
 def test_every_mode_gives_the_rows_of_a_serial_run(case: Case, mode: str, _random: object) -> None:
-    """And is never slower than it."""
+    """Every mode gives the rows of a serial run, and is never slower."""
     serial, slow = run(case.prepared("all"))
     rows, fast = run(case.prepared(mode))
     assert rows == serial
@@ -269,7 +268,7 @@ def test_every_mode_gives_the_rows_of_a_serial_run(case: Case, mode: str, _rando
 def test_a_run_that_is_cut_emits_every_row_once_and_what_is_done_is_right(
     case: Case, at: int, how: str, _random: object
 ) -> None:
-    """TOTAL, and no row is made of less than a serial run would have given it."""
+    """TOTAL: a cut run emits every row once, and finished rows equal those of a serial run."""
     limit = {"maxEvalTimeMs": 1000 * at + 1} if how == "deadline" else {}
     whole, _ = run(case.prepared("all"))
     prepared = case.prepared("auto", **limit)

@@ -1,6 +1,6 @@
-"""Several runs on the same lanes at once: WIDTH, PACE, SERIAL and LEAK hold over all of them together.
+"""WIDTH, PACE, SERIAL and LEAK hold over several runs on the same lanes together.
 
-Each run keeps TOTAL, ORDER, PROMPT, HONEST, LIMIT, DEADLINE and DRAIN by itself.
+Each run obeys TOTAL, ORDER, PROMPT, HONEST, LIMIT, DEADLINE and DRAIN by itself.
 """
 
 from collections.abc import Sequence
@@ -47,7 +47,7 @@ def neighbours(draw: st.DrawFn) -> list[RunScenario]:
 def test_runs_that_share_lanes_keep_the_laws_together(
     runs: list[RunScenario], _schedule: object
 ) -> None:
-    """What a lane allows, it allows to all runs together; a serial job is alone among all of them."""
+    """The limits of a lane apply to all runs together, and a serial job is alone among all of them."""
     traces = run_side_by_side(runs)
     for trace in traces:
         for law in OF_ONE_RUN:
@@ -86,7 +86,7 @@ def faulty_neighbours(draw: st.DrawFn) -> list[RunScenario]:
 def test_runs_that_share_failing_lanes_keep_the_laws(
     runs: list[RunScenario], _schedule: object
 ) -> None:
-    """Each run keeps its own laws, and a wait that one of them is asked for holds for both."""
+    """Each run obeys its own laws, and a wait named to one of them applies to both."""
     traces = run_side_by_side(runs)
     for trace in traces:
         for law in (*OF_ONE_RUN, "BLOCK", "ATTEMPTS", "BUDGET"):
@@ -104,7 +104,7 @@ def assert_serial_jobs_were_alone(traces: Sequence[RunTrace]) -> None:
 
 
 def test_runs_that_share_a_lane_take_turns() -> None:
-    """First come, first served: of three runs on one lane none gets far ahead of the others."""
+    """Of three runs on one lane none gets far ahead of the others."""
     lane = LaneSpec("a", max_concurrency=2)
     run = RunScenario((lane,), (JobScript("a", (CallScript("a", 1.0),)),) * 6)
     traces = run_side_by_side([run, run, run])

@@ -11,7 +11,7 @@ import trio
 import trio.testing
 
 from trioeval.providers import Reply, Request
-from trioeval.providers.config import Settings, Surroundings
+from trioeval.providers.config import EntryContext, ProviderSettings
 from trioeval.providers.http.wire import HttpClient, TlsSettings
 from trioeval.templates import Templates
 
@@ -61,14 +61,14 @@ def run_when_ready(pipe: Path, main: Callable[[], Awaitable[T]]) -> T:
     return trio.run(both, clock=clock)
 
 
-def around(directory: Path, **environ: str) -> Surroundings:
+def around(directory: Path, **environ: str) -> EntryContext:
     """Return a suite's context for this directory, with the environment of the tests and more variables."""
-    return Surroundings(
+    return EntryContext(
         environ={**os.environ, **environ}, directory=directory, templates=Templates()
     )
 
 
-async def ask(settings: Settings, prompt: str = "Hi", **request: Any) -> Reply:
+async def ask(settings: ProviderSettings, prompt: str = "Hi", **request: Any) -> Reply:
     """Open a provider and send one request."""
     async with settings.open(NothingShared()) as provider:
         reply = await provider(Request(prompt=prompt, **request))

@@ -18,7 +18,7 @@ from vendor_openai import CHAT
 
 from trioeval.errors import Problem
 from trioeval.providers.base import Provider
-from trioeval.providers.config import Reader, Settings, Surroundings
+from trioeval.providers.config import EntryContext, ProviderSettings, Reader
 from trioeval.providers.http.client import open_http
 from trioeval.providers.http.wire import HttpClient, TlsSettings
 from trioeval.providers.sdk import bedrock, entries
@@ -165,24 +165,24 @@ class Case:
         """Return the body of a reply with the text "Four"."""
         return self.vendor.good
 
-    def read(self, url: str, **config: Any) -> Settings | list[Problem]:
+    def read(self, url: str, **config: Any) -> ProviderSettings | list[Problem]:
         merged = {**self.config(url), **config}
         return self.reader(self.prefix, self.model, merged, around())
 
-    def read_plain(self, url: str, **config: Any) -> Settings | list[Problem]:
+    def read_plain(self, url: str, **config: Any) -> ProviderSettings | list[Problem]:
         """Return the same entry without the SDK."""
         assert self.plain is not None
         vendor = importlib.import_module(
             f"trioeval.providers.vendors.{entries.SDKS[self.prefix].vendor}"
         )
-        settings: Settings | list[Problem] = vendor.read(
+        settings: ProviderSettings | list[Problem] = vendor.read(
             self.plain, self.model, {**self.config(url), **config}, around()
         )
         return settings
 
 
-def around() -> Surroundings:
-    return Surroundings(environ={}, directory=Path(), templates=Templates())
+def around() -> EntryContext:
+    return EntryContext(environ={}, directory=Path(), templates=Templates())
 
 
 def busy(body: Any, **headers: str) -> Answer:
@@ -264,7 +264,7 @@ class RunShared:
 
 
 @asynccontextmanager
-async def opened(settings: Settings | list[Problem]) -> AsyncGenerator[Provider]:
+async def opened(settings: ProviderSettings | list[Problem]) -> AsyncGenerator[Provider]:
     """Open the provider of an entry, with the HTTP client of a run."""
     assert not isinstance(settings, list), settings
     async with open_http() as client, settings.open(RunShared(client)) as provider:

@@ -69,7 +69,7 @@ def test_a_service_is_known_by_the_request_that_is_built(entry_id: str, able: se
         ("exec:cat", {}, True),
     ],
 )
-def test_a_model_searches_if_its_config_says_so(
+def test_a_model_searches_if_its_config_requests_it(
     entry_id: str, config: dict[str, Any], *, searches: bool
 ) -> None:
     """A model may search if its config requests it, or if that is unknown."""
@@ -79,7 +79,7 @@ def test_a_model_searches_if_its_config_says_so(
 @pytest.mark.parametrize(
     "entry_id", ["openai:gpt-4.1", "openai:responses:gpt-4.1", "google:gemini-2.5-pro"]
 )
-def test_a_schema_is_asked_for_where_services_take_one(entry_id: str) -> None:
+def test_a_schema_is_requested_where_services_support_it(entry_id: str) -> None:
     """The options for a schema are valid options of a call."""
     spec = spec_of(entry_id)
     form = form_of(entry_id)
@@ -105,7 +105,7 @@ def test_a_schema_is_asked_for_where_services_take_one(entry_id: str) -> None:
         ("echo", {}),
     ],
 )
-def test_nothing_is_asked_for_where_that_is_not_known(
+def test_no_schema_is_requested_where_support_is_unknown(
     entry_id: str, config: dict[str, Any]
 ) -> None:
     """No schema is requested if support is unknown, or if the config sets a format: a refusal is worse."""

@@ -55,7 +55,7 @@ def test_all_agents_share_the_run_slots() -> None:
     assert {settings("sh").lane_key, settings("true x").lane_key} == {AGENT_RUNS}
 
 
-def test_a_config_says_how_it_is_run() -> None:
+def test_a_config_sets_how_it_is_run() -> None:
     """Keys are accepted in both spellings; null is ignored for a key without a default."""
     found = settings(
         "sh",
@@ -72,7 +72,7 @@ def test_a_config_says_how_it_is_run() -> None:
     assert settings("sh", input=None, timeoutMs=None).stdin is False
 
 
-def test_all_that_is_wrong_with_an_entry_is_told_at_once() -> None:
+def test_all_mistakes_of_an_entry_are_reported_at_once() -> None:
     """Problems of keys, values, words and the program are reported together."""
     mistaken = "not a valid template: not a template: line 1: No filter named 'nothing'."
     assert problems(
@@ -98,7 +98,7 @@ def test_all_that_is_wrong_with_an_entry_is_told_at_once() -> None:
         ("a\0b", ".id: a command line must not contain a NUL character"),
     ],
 )
-def test_a_line_that_is_no_command_is_a_problem(line: str, problem: str) -> None:
+def test_an_invalid_command_line_is_a_problem(line: str, problem: str) -> None:
     """The problem shows the line as written in the suite."""
     assert problems(line) == [problem]
 
@@ -123,7 +123,7 @@ def test_a_program_that_is_a_template_is_known_when_it_runs(tmp_path: Path) -> N
     assert found == [(f"{tmp_path}/bin/x",), ("/w/y",), ("sh",)]
 
 
-def test_what_is_beside_the_suite_is_looked_for(tmp_path: Path) -> None:
+def test_files_beside_the_suite_must_exist(tmp_path: Path) -> None:
     """The program and an interpreter's script must exist; files in other words may be created later."""
     program(tmp_path / "agent.sh")
     for line in ("{{suite}}/agent.sh", "sh -e {{ suite }}/agent.sh", "sh agent.sh", "sh -c x"):
@@ -141,7 +141,7 @@ def test_what_is_beside_the_suite_is_looked_for(tmp_path: Path) -> None:
         assert problems(line, tmp_path) == [told]
 
 
-def test_an_agent_cannot_be_asked(tmp_path: Path) -> None:
+def test_an_agent_cannot_answer_requests(tmp_path: Path) -> None:
     """A request to an agent fails, for example one of a judge."""
     with pytest.raises(ProviderError) as caught:
         run(lambda: ask(settings("sh -c x")))
@@ -183,7 +183,7 @@ def test_a_line_without_templates_is_split_as_a_shell_would(line: str) -> None:
 
 @given(st.lists(st.text(st.sampled_from("ab '\"|{}%\\"), max_size=6), min_size=1, max_size=4))
 @hypothesis_settings(max_examples=hypothesis_settings().max_examples // 2)
-def test_what_a_template_encloses_is_never_split(inner: list[str]) -> None:
+def test_a_template_is_never_split(inner: list[str]) -> None:
     """Shell syntax inside a template does not split it."""
     words = [f"x{{{{{text.replace('}', '')}}}}}y" for text in inner]
     found = split_templates(" ".join(words))

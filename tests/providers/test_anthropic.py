@@ -211,7 +211,7 @@ def test_configured_headers_win() -> None:
 # --- prompts -------------------------------------------------------------------
 
 
-def test_system_messages_stand_beside_the_others() -> None:
+def test_system_messages_are_separate() -> None:
     """The system text of the config comes first; text stays text."""
     prompt = json.dumps(
         [
@@ -252,7 +252,7 @@ def test_system_blocks_stay_blocks() -> None:
         ("users: 4", None, [("user", "users: 4")]),
     ],
 )
-def test_a_transcript_begins_with_who_speaks(
+def test_a_transcript_starts_with_a_role(
     prompt: str, system: str | None, messages: list[tuple[str, str]]
 ) -> None:
     """A text with such a line in the middle is not a transcript."""
@@ -359,7 +359,7 @@ def test_a_stream_nested_too_deeply_is_malformed() -> None:
 # --- entries -------------------------------------------------------------------
 
 
-def test_all_mistakes_are_told_together() -> None:
+def test_all_mistakes_are_reported_together() -> None:
     """Problems of keys, environment, endpoint and their combinations are reported together."""
     environ = {"ANTHROPIC_TEMPERATURE": "hot"}
     config = {"top_k": 0, "apiHost": "a/b", "extra_body": {"messages": []}, "y": 1}

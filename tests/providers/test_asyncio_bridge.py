@@ -66,7 +66,7 @@ def test_an_asyncio_function_answers_as_a_provider() -> None:
     run(body)
 
 
-def test_two_hundred_calls_are_under_way_together() -> None:
+def test_two_hundred_calls_run_concurrently() -> None:
     """One thread runs all calls concurrently: the last call releases all others."""
     width = 200
     waiting: list[asyncio.Future[None]] = []
@@ -132,7 +132,7 @@ def test_cancelling_a_call_cancels_its_task_and_waits_for_its_clean_up() -> None
     with_bridge(body)
 
 
-def test_a_call_that_is_cancelled_already_does_not_begin() -> None:
+def test_a_call_that_is_already_cancelled_does_not_start() -> None:
     """The function of a cancelled call is never called."""
     called: list[Request] = []
 
@@ -214,7 +214,7 @@ def close_all_threads() -> None:
 
 
 @pytest.mark.slow
-def test_a_thread_that_does_not_end_is_told() -> None:
+def test_a_thread_that_does_not_end_is_reported() -> None:
     """Closing is limited in time, and warns about the thread."""
     let_go = threading.Event()
 
@@ -242,7 +242,7 @@ class StrangeError(Exception):
     """An exception of an unknown client."""
 
 
-def test_an_exception_comes_back_as_it_is() -> None:
+def test_an_exception_is_raised_unchanged() -> None:
     """Type and traceback are preserved; only a provider converts it to `unexpected`."""
 
     async def fail(request: Request) -> str:
@@ -261,7 +261,7 @@ def test_an_exception_comes_back_as_it_is() -> None:
     with_bridge(body)
 
 
-def test_what_a_function_knows_of_a_failure_reaches_the_lane() -> None:
+def test_a_failure_of_a_function_reaches_the_lane() -> None:
     """A `ProviderError` passes through the bridge unchanged."""
 
     async def busy(request: Request) -> str:
@@ -276,7 +276,7 @@ def test_what_a_function_knows_of_a_failure_reaches_the_lane() -> None:
     with_bridge(body)
 
 
-def test_a_function_that_is_not_async_is_told() -> None:
+def test_a_function_that_is_not_async_is_reported() -> None:
     """A function that is not async would block all other calls, and is refused."""
 
     def answer(request: Request) -> str:
@@ -337,7 +337,7 @@ def test_functions_see_the_context_of_their_caller() -> None:
     with_bridge(body)
 
 
-def test_closing_ends_calls_before_what_they_use() -> None:
+def test_closing_ends_calls_before_their_resources() -> None:
     """Closing ends calls first, then exits what was entered in reverse order; no call starts any more."""
     order: list[str] = []
 
@@ -367,7 +367,7 @@ def test_closing_ends_calls_before_what_they_use() -> None:
     run(body)
 
 
-def test_what_cannot_be_closed_is_told_on_leaving() -> None:
+def test_an_error_on_closing_is_raised_on_leaving() -> None:
     """An exception in the other thread is raised on leaving."""
 
     @asynccontextmanager
@@ -383,7 +383,7 @@ def test_what_cannot_be_closed_is_told_on_leaving() -> None:
     run(body)
 
 
-def test_what_a_client_left_running_ends_with_the_bridge() -> None:
+def test_background_tasks_of_a_client_end_with_the_bridge() -> None:
     """Background tasks of a client do not delay the end of the thread."""
     ended: list[bool] = []
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from trioeval.errors import SuiteError
 from trioeval.providers import Reply, Request, open_providers, resolve
-from trioeval.providers.cache_key import Question, name_in
+from trioeval.providers.cache_key import CacheIdentity, name_in
 from trioeval.providers.http.wire import HttpRequest
 from trioeval.templates import Templates
 
@@ -93,7 +93,7 @@ def test_every_service_has_keys_that_tell_requests_apart(
 @pytest.mark.parametrize(
     "entry_id", ["echo", "sequence", "sim:m", "mine", "exec:date", "python:code.py"]
 )
-def test_what_is_no_service_is_not_cached(entry_id: str, tmp_path: Path) -> None:
+def test_providers_that_are_not_services_are_not_cached(entry_id: str, tmp_path: Path) -> None:
     """Other providers cost nothing, or may do anything, and are not cached."""
     (tmp_path / "code.py").write_text(
         "def call_api(prompt, options, context): return {'output': 1}"
@@ -106,16 +106,16 @@ def test_what_is_no_service_is_not_cached(entry_id: str, tmp_path: Path) -> None
     assert key(entry_id, config, custom={"mine": mine}, folder=tmp_path) is None
 
 
-def test_a_callable_of_ones_own_may_say_what_decides_its_replies() -> None:
+def test_a_callable_may_define_what_decides_its_replies() -> None:
     """A callable that implements the protocol is cached like a service."""
 
     class Mine:
         async def __call__(self, request: Request) -> Reply:
             return Reply(output=request.prompt)
 
-        def cache_question(self, request: Request) -> Question:
+        def cache_question(self, request: Request) -> CacheIdentity:
             asked = HttpRequest("mine:", {}, request.prompt.encode())
-            return Question(name="mine", service="mine", request=asked)
+            return CacheIdentity(name="mine", service="mine", request=asked)
 
     found = key("mine", custom={"mine": Mine()})
     assert found is not None
@@ -141,7 +141,7 @@ CHAT = "openai:chat:gpt-4.1"
     ],
     ids=str,
 )
-def test_what_decides_a_reply_is_in_the_key(
+def test_everything_that_decides_a_reply_is_in_the_key(
     one: Mapping[str, Any], other: Mapping[str, Any]
 ) -> None:
     """Body, headers, URL, account and the reading of the reply are part of the key."""
@@ -162,20 +162,18 @@ def test_what_decides_a_reply_is_in_the_key(
     ],
     ids=str,
 )
-def test_what_decides_nothing_is_not_in_the_key(
-    one: Mapping[str, Any], other: Mapping[str, Any]
-) -> None:
+def test_nothing_else_is_in_the_key(one: Mapping[str, Any], other: Mapping[str, Any]) -> None:
     """The order of a config, tracing headers and equal spellings do not change the key."""
     assert key(CHAT, one) == key(CHAT, other)
 
 
-def test_options_of_a_call_are_as_if_the_config_had_said_them() -> None:
+def test_options_of_a_call_count_like_the_config() -> None:
     """Options of a call count like the config, also those for reading the reply; invalid ones have no key."""
     assert key(CHAT, options={"temperature": 0.5}) == key(CHAT, {"temperature": 0.5})
     assert key(CHAT, options={"nonsense": 1}) is None
 
 
-def test_an_sdk_asks_what_is_asked_without_it() -> None:
+def test_an_sdk_sends_the_request_of_the_plain_provider() -> None:
     """An SDK and the plain provider have equal keys."""
     pytest.importorskip("openai")
     assert key("openai-sdk:chat:gpt-4.1") == key(CHAT)
@@ -221,7 +219,7 @@ HTTP = "http://host.example/ask"
     ],
     ids=str,
 )
-def test_a_described_service_is_asked_what_is_sent(
+def test_a_described_service_is_keyed_by_its_rendered_request(
     one: Mapping[str, Any],
     other: Mapping[str, Any],
     is_same: bool,  # noqa: FBT001
@@ -279,7 +277,7 @@ def test_a_transform_that_may_see_variables_has_them_in_its_key(transform: str) 
     assert (keys[0] == keys[1]) is (transform in SEE_NONE)
 
 
-def test_a_script_before_the_request_counts_by_what_it_is_given() -> None:
+def test_a_script_before_the_request_counts_by_its_arguments() -> None:
     """The result of the script is unknown before it runs, so its arguments are in the key."""
     pytest.importorskip("quickjs")
     config = {"body": {"q": "{{prompt}}"}, "transformRequest": "(prompt) => prompt + '!'"}
@@ -301,14 +299,14 @@ def test_functions_in_files_and_files_that_go_along_are_not_cached(tmp_path: Pat
     assert key(HTTP, {"multipart": {"parts": [part]}}, folder=tmp_path) is None
 
 
-def test_the_text_of_a_key_is_what_is_documented() -> None:
+def test_the_text_of_a_key_is_the_documented_one() -> None:
     """The text of a key changes only together with its format number, because entries outlive versions."""
     asked = HttpRequest(
         "https://host.example/v1/chat?k=sk-secret-012345",
         {"x-b": "2", "authorization": "Bearer sk-secret-012345", "user-agent": "me"},
         b'{"b": [1.0, 1], "a": {"properties": {"z": 1, "y": "sk-secret-012345"}}}',
     )
-    question = Question(
+    question = CacheIdentity(
         name="openai:m",
         service="openai",
         request=asked,
@@ -341,7 +339,7 @@ def test_the_names_of_headers_mean_the_same_in_any_case() -> None:
 
     def text(headers: Mapping[str, str]) -> str:
         asked = HttpRequest("http://h", headers, None)
-        return Question(name="", service="", request=asked).text()
+        return CacheIdentity(name="", service="", request=asked).text()
 
     low = text({"authorization": "Bearer a", "x-b": "2"})
     assert text({"X-B": "2", "Authorization": "Bearer a", "X-Request-Id": "1"}) == low
@@ -365,7 +363,7 @@ def test_bodies_have_one_text_if_and_only_if_they_are_the_same_data(
 
     def text(data: Any) -> str:
         request = HttpRequest("http://h", {}, json.dumps(data).encode())
-        return Question(name="", service="", request=request).text()
+        return CacheIdentity(name="", service="", request=request).text()
 
     def shuffled(data: Any) -> Any:
         match data:
@@ -384,8 +382,8 @@ def test_bodies_have_one_text_if_and_only_if_they_are_the_same_data(
 
 
 @pytest.mark.parametrize("body", [b"\xff\xfe", b"no json", b"[" * 100_000, b"", None])
-def test_a_body_that_is_no_json_counts_as_it_is(body: bytes | None) -> None:
+def test_a_body_that_is_not_json_counts_unchanged(body: bytes | None) -> None:
     """A body that is not JSON is in the key by its digest."""
     request = HttpRequest("http://h", {}, body)
-    content = json.loads(Question(name="", service="", request=request).text())["content"]
+    content = json.loads(CacheIdentity(name="", service="", request=request).text())["content"]
     assert content == (None if body is None else {"sha256": hashlib.sha256(body).hexdigest()})

@@ -84,7 +84,7 @@ def test_defaults_are_sent_to_ordinary_models() -> None:
         ),
     ],
 )
-def test_what_is_configured_stands_over_defaults(
+def test_the_config_takes_precedence_over_defaults(
     model: str, config: Mapping[str, Any], expected: Mapping[str, Any]
 ) -> None:
     """Null removes a default; reasoning models get none, and no key that they would refuse."""
@@ -135,7 +135,7 @@ def test_the_variables_of_openai_are_of_no_account_elsewhere() -> None:
 
 
 @pytest.mark.parametrize("written", ["warm", "nan", "-", "1,5"])
-def test_a_default_that_is_none_is_told(written: str) -> None:
+def test_an_invalid_default_is_reported(written: str) -> None:
     """The problem names the variable."""
     assert read({}, {"OPENAI_TEMPERATURE": written}) == [
         Problem(
@@ -164,7 +164,7 @@ def test_a_service_gets_its_own_words(
     assert parameters(config, model="m", service=service) == expected
 
 
-def test_what_a_service_does_not_take_is_told_before_the_first_call() -> None:
+def test_keys_that_a_service_refuses_are_reported_before_the_first_call() -> None:
     """A key that a service refuses is a problem; null is not sent."""
     fault = "not supported by mistral"
     assert read({"user": "u", "logprobs": None}, service="mistral") == [
@@ -191,7 +191,7 @@ def test_what_a_service_does_not_take_is_told_before_the_first_call() -> None:
         ),
     ],
 )
-def test_a_wrong_value_is_told(config: Mapping[str, Any], path: str, message: str) -> None:
+def test_a_wrong_value_is_reported(config: Mapping[str, Any], path: str, message: str) -> None:
     """The problem has the place, the value and the requirement."""
     found = read(config)
     assert isinstance(found, list)
@@ -246,6 +246,6 @@ def test_reasoning_models_are_known_by_name(model: str, *, answer: bool) -> None
         ("gpt-35-turbo", False),
     ],
 )
-def test_models_that_are_asked_at_responses_are_known_by_name(model: str, *, answer: bool) -> None:
+def test_models_of_the_responses_endpoint_are_known_by_name(model: str, *, answer: bool) -> None:
     """Version or kind in the name decides."""
     assert needs_responses(model) is answer

@@ -71,7 +71,7 @@ def test_a_message_that_is_repeated_beside_its_deltas_is_read_once() -> None:
     assert adapter().parse(streamed(*chunks, END)).output == "ab"
 
 
-def test_what_adds_nothing_changes_nothing() -> None:
+def test_empty_deltas_change_nothing() -> None:
     """Null deltas, empty names after a real one, and nulls after a text are ignored."""
     chunks = [
         chunk({"tool_calls": [call(0, "{", id="a", name="f")], "content": "x"}),
@@ -112,7 +112,7 @@ def test_reasoning_in_parts_and_text_behind_it_are_one_content() -> None:
         (streamed(usage_chunk(), END), "empty_reply: the reply has no choice"),
     ],
 )
-def test_a_stream_that_is_no_reply_is_an_error(reply: HttpReply, told: str) -> None:
+def test_an_invalid_stream_is_an_error(reply: HttpReply, told: str) -> None:
     """The content decides the kind of error."""
     assert str(parse_failure(adapter(), reply)) == told
 
@@ -124,7 +124,7 @@ def test_a_stream_that_is_no_reply_is_an_error(reply: HttpReply, told: str) -> N
         ("mistral", {"stream": True}),
     ],
 )
-def test_a_stream_is_asked_for_where_the_first_token_is_timed(
+def test_a_stream_is_requested_where_the_first_token_is_timed(
     service: str, expected: Mapping[str, Any]
 ) -> None:
     """A stream is requested with its usage, unless the service refuses the option."""
@@ -146,7 +146,7 @@ def test_however_a_text_is_cut_it_is_the_same_text(text: str, data: st.DataObjec
 
 
 @pytest.mark.network
-def test_a_large_event_that_says_nothing_is_no_first_token() -> None:
+def test_a_large_event_without_output_is_not_the_first_token() -> None:
     """An event with many values is not the first token: some services begin with the whole request."""
     silent = {**chunk({"role": "assistant"}), "instructions": "x" * 200_000}
     body = streamed(silent, chunk({"content": ""}), chunk(finish_reason="stop"), END).body

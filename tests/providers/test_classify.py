@@ -105,7 +105,7 @@ def test_status_and_body_give_the_kind(given_reply: HttpReply, kind: str) -> Non
         ("something broke", "server"),
     ],
 )
-def test_an_error_in_a_success_is_judged_by_what_is_inside(error: object, kind: str) -> None:
+def test_an_error_in_a_success_is_classified_by_its_body(error: object, kind: str) -> None:
     """A failure with status 200 is classified by its body."""
     assert classify(reply(200, error)).kind == kind
 
@@ -136,12 +136,12 @@ def test_an_error_in_a_success_is_judged_by_what_is_inside(error: object, kind: 
         ),
     ],
 )
-def test_the_message_says_status_and_reason(given_reply: HttpReply, text: str) -> None:
+def test_the_message_has_status_and_reason(given_reply: HttpReply, text: str) -> None:
     """The message has the status in words, what to check, and the provider's own message."""
     assert str(classify(given_reply)) == text
 
 
-def test_the_wait_that_is_asked_for_is_kept() -> None:
+def test_a_requested_wait_is_read() -> None:
     """Headers count for any status; texts only if the provider is busy."""
     said = {"message": "Please try again in 2s."}
     assert classify(reply(503, retry_after="7")).retry_after == 7
@@ -170,7 +170,7 @@ def test_words_are_trusted_wherever_the_provider_is_busy(
     assert classify(reply(200, {**said, "code": 503, "type": None})).retry_after is None
 
 
-def test_what_a_refused_call_tells_of_limits_goes_with_it() -> None:
+def test_limits_in_a_refused_call_are_read() -> None:
     """Limits of a failed call are used, also from a router; without any there is no hint."""
     limits = {"x_ratelimit_limit_requests": "14400", "x_ratelimit_remaining_requests": "0"}
     error = classify(reply(429, **limits), host="api.groq.com")
@@ -269,7 +269,7 @@ def test_headers_inside_the_body_are_read_where_a_router_put_them() -> None:
     assert classify(reply(429, {"metadata": {"headers": []}}, date=date)).retry_after is None
 
 
-def test_a_message_is_short_however_much_a_server_says() -> None:
+def test_a_message_is_short_whatever_the_server_sends() -> None:
     """The excerpt has more text; a secret is not cut into an unrecognisable part."""
     error = classify(reply(400, {"message": "x " * 30_000}))
     said = str(error).removeprefix("bad_request: HTTP 400 Bad Request: ")

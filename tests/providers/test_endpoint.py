@@ -214,14 +214,14 @@ def test_this_machine_needs_no_key(url: str) -> None:
         ),
     ],
 )
-def test_each_mistake_is_told_before_the_first_call(
+def test_each_mistake_is_reported_before_the_first_call(
     config: Mapping[str, Any], environ: Mapping[str, str], problem: Problem
 ) -> None:
     """A problem has the place and what to do."""
     assert problems(config, environ) == [problem]
 
 
-def test_a_broken_url_is_told_beside_a_missing_key() -> None:
+def test_a_broken_url_is_reported_beside_a_missing_key() -> None:
     """A broken URL may or may not need a key, so both problems are reported."""
     assert problems({"apiBaseUrl": "http://[::1"}, {}) == [
         Problem(".config.apiBaseUrl", "must be an http or https URL with a host"),
@@ -229,7 +229,7 @@ def test_a_broken_url_is_told_beside_a_missing_key() -> None:
     ]
 
 
-def test_all_mistakes_are_told_together() -> None:
+def test_all_mistakes_are_reported_together() -> None:
     """Problems of keys, base URL and parameters are reported together."""
     assert len(problems({"seed": "x", "apiHost": "a/b", "apiKeyEnvar": "X", "y": 1}, {})) == 4
 
@@ -297,7 +297,7 @@ def test_two_ways_to_say_the_same_are_one_lane(
         ({"headers": {"openai-organization": "a"}}, {}),
     ],
 )
-def test_what_is_not_the_same_is_two_lanes(
+def test_different_endpoints_are_two_lanes(
     one: Mapping[str, Any], other: Mapping[str, Any]
 ) -> None:
     """Paths are case-sensitive, and default ports differ by scheme."""
@@ -335,7 +335,7 @@ def test_a_lane_is_one_account_and_model() -> None:
         ({"timeoutMs": 20}, {"REQUEST_TIMEOUT_MS": "never"}, 0.02),
     ],
 )
-def test_an_exchange_takes_no_longer_than_the_config_or_the_environment_says(
+def test_an_exchange_is_limited_by_the_config_or_the_environment(
     config: dict[str, Any], environ: dict[str, str], seconds: float
 ) -> None:
     """The config takes precedence, and then the environment is ignored."""

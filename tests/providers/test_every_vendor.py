@@ -208,7 +208,7 @@ def test_a_reply_is_read_with_usage_cost_and_origin(vendor: Vendor) -> None:
 
 
 @every
-def test_what_a_reply_says_of_limits_goes_with_it(vendor: Vendor) -> None:
+def test_limits_in_a_reply_are_read(vendor: Vendor) -> None:
     """Good replies, refusals and failures report limits."""
     _, hint = vendor.limits
     adapter = vendor.adapter()
@@ -320,7 +320,7 @@ def test_a_prompt_that_a_gateway_does_not_take_concerns_this_prompt_alone(
 
 
 @each_text("data", lambda texts: texts.nothing)
-def test_an_answer_that_holds_nothing_is_an_error(vendor: Vendor, data: Data) -> None:
+def test_an_empty_reply_is_an_error(vendor: Vendor, data: Data) -> None:
     """It is retried once unless it was cut off; its cost is in the error."""
     texts = vendor.texts
     assert texts is not None
@@ -347,7 +347,7 @@ def test_half_of_a_surrogate_pair_does_not_reach_the_output(vendor: Vendor, text
 
 
 @each("row", lambda vendor: vendor.strangers)
-def test_a_success_that_is_no_answer_is_an_error(vendor: Vendor, row: tuple[Data, str]) -> None:
+def test_an_invalid_success_is_an_error(vendor: Vendor, row: tuple[Data, str]) -> None:
     """Each invalid success has its kind, and no error shows the key."""
     data, told = row
     error = parse_failure(vendor.adapter(), reply(data))
@@ -368,7 +368,7 @@ def test_a_success_that_is_no_answer_is_an_error(vendor: Vendor, row: tuple[Data
         (204, b"", "malformed_reply: the reply is not JSON"),
     ],
 )
-def test_a_success_that_is_no_object_is_malformed(
+def test_a_success_that_is_not_an_object_is_malformed(
     vendor: Vendor, status: int, body: bytes, told: str
 ) -> None:
     """It is retried once."""
@@ -395,7 +395,7 @@ def test_a_success_that_is_no_object_is_malformed(
         (529, "overloaded"),
     ],
 )
-def test_the_status_says_what_failed(vendor: Vendor, status: int, kind: str) -> None:
+def test_the_status_decides_the_kind(vendor: Vendor, status: int, kind: str) -> None:
     """The message has the service's text and the wait is read; no error shows the key."""
     answer = attrs.evolve(reply(vendor.fail(f"No, {KEY}."), status), headers={"retry-after": "3"})
     error = parse_failure(vendor.adapter(), answer)
@@ -424,7 +424,7 @@ def test_an_error_inside_a_success_is_that_error(vendor: Vendor) -> None:
 # --- streams -------------------------------------------------------------------
 
 
-def test_what_does_not_stream_has_no_first_token() -> None:
+def test_a_complete_reply_has_no_first_token() -> None:
     """Such replies have no time to the first token."""
     for vendor in VENDORS:
         if vendor.stream is None:
@@ -436,7 +436,7 @@ def test_what_does_not_stream_has_no_first_token() -> None:
 
 
 @streaming
-def test_a_stream_is_asked_for_to_time_its_first_token(vendor: Vendor, stream: Stream) -> None:
+def test_a_stream_is_requested_to_time_its_first_token(vendor: Vendor, stream: Stream) -> None:
     """Body or URL request the stream; without the key, and with an empty list, replies are complete."""
     for metrics in ("ttft", ["ttft"]):
         asked = vendor.adapter(metrics=metrics)
@@ -474,7 +474,7 @@ def test_a_reply_that_does_not_stream_after_all_is_read_plainly(
 
 
 @streaming
-def test_a_stream_that_breaks_off_is_no_reply(vendor: Vendor, stream: Stream) -> None:
+def test_an_incomplete_stream_is_not_a_reply(vendor: Vendor, stream: Stream) -> None:
     """Any part of a stream without its end fails."""
     adapter, events = vendor.adapter(metrics="ttft"), stream.cases[0].events
     whole = stream.write(events)
@@ -625,7 +625,7 @@ def written(vendor: Vendor, *, streams: bool) -> Answer:
 
 @pytest.mark.network
 @every_way
-def test_what_was_built_is_sent_and_what_comes_is_read(vendor: Vendor, streams: bool) -> None:  # noqa: FBT001
+def test_a_request_is_sent_as_built_and_its_reply_read(vendor: Vendor, streams: bool) -> None:  # noqa: FBT001
     """One exchange is made; a stream reports the time of its first token."""
 
     async def main() -> None:

@@ -21,7 +21,7 @@ from trioeval.providers.programs.exec import (
     EXCERPT_BYTES,
     KEYS,
     ExecSettings,
-    Tail,
+    OutputTail,
     WholeOutput,
     read,
     to_text,
@@ -129,13 +129,13 @@ def test_no_shell_is_involved() -> None:
     assert call("echo $HOME * '`'").output.startswith("$HOME * ` Hi ")
 
 
-def test_the_output_is_what_was_written() -> None:
+def test_the_output_is_the_standard_output() -> None:
     """Escape sequences and surrounding space are removed, whatever the bytes are."""
     line = r"printf '\n\033[1;31mred\033[0m \377 é\033]0;title\007\n\n'"
     assert call(f"sh -c {json.dumps(line, ensure_ascii=False)}").output == "red � é"
 
 
-def test_a_program_that_says_nothing_says_nothing() -> None:
+def test_a_program_without_output_has_an_empty_reply() -> None:
     """An empty output is a reply."""
     assert call("true") == Reply(output="")
 
@@ -150,7 +150,7 @@ def test_warnings_beside_an_output_do_no_harm() -> None:
 def test_a_capture_keeps_a_beginning_or_an_end(parts: list[bytes], limit: int) -> None:
     """The division of the bytes into parts does not matter."""
     everything = b"".join(parts)
-    whole, tail = WholeOutput(limit), Tail()
+    whole, tail = WholeOutput(limit), OutputTail()
     for part in parts:
         assert whole.feed(part) is (not whole.overflown)
         assert tail.feed(part)
@@ -159,9 +159,9 @@ def test_a_capture_keeps_a_beginning_or_an_end(parts: list[bytes], limit: int) -
     assert tail.text == (to_text(everything) or None)
 
 
-def test_a_long_tail_begins_with_a_line() -> None:
+def test_a_long_tail_starts_with_a_line() -> None:
     """A longer line is cut."""
-    tail = Tail()
+    tail = OutputTail()
     for number in range(1000):
         tail.feed(b"line %03d\n" % number)
     text = tail.text or ""
@@ -172,24 +172,24 @@ def test_a_long_tail_begins_with_a_line() -> None:
     assert tail.text is None
 
 
-def test_a_tail_shows_no_part_of_a_secret_wherever_it_begins() -> None:
+def test_a_tail_shows_no_part_of_a_secret_wherever_it_starts() -> None:
     """No part of a secret is shown in any spelling, wherever the excerpt starts."""
     key = "sk-abc/defghijklmn"
     quoted = key.replace("/", "\\u002f").encode()
     for size in range(60, 140):
-        tail = Tail(100, [key])
+        tail = OutputTail(100, [key])
         for part in (b"before ", quoted, key.encode(), b"B" * size):
             tail.feed(part)
         text = tail.text or ""
         assert set(text) <= {*"[hidden]", *"before ", "B"}
         assert (text.count("B"), tail.is_cut) == (min(size, 100), True)
-    assert Tail(100, [key]).text is None
-    short = Tail(100, [key])
+    assert OutputTail(100, [key]).text is None
+    short = OutputTail(100, [key])
     short.feed(f"the key {key}".encode())
     assert (short.text, short.is_cut) == ("the key [hidden]", False)
 
 
-def test_an_exit_code_is_an_error_with_what_was_said() -> None:
+def test_an_exit_code_is_an_error_with_the_last_output() -> None:
     """PR-28: the message has the code and the last line; the rest is the excerpt."""
     error = failure("sh -c 'echo 4; echo one >&2; echo two >&2; exit 3'")
     assert (error.kind, error.fault, error.body_excerpt) == ("bad_exit", Fault.REFUSED, "one\ntwo")
@@ -221,7 +221,7 @@ def test_nothing_but_errors_is_an_error() -> None:
     assert error.message.endswith("wrote only to its standard error: oops")
 
 
-def test_a_signal_is_told_by_its_name() -> None:
+def test_a_signal_is_described_by_its_name() -> None:
     """A signal is not an exit code."""
     assert failure("sh -c 'kill -SEGV $$'").message.endswith(" was ended by SIGSEGV")
 
@@ -242,7 +242,7 @@ def test_endless_errors_are_read_and_forgotten() -> None:
     assert len(error.body_excerpt or "") <= EXCERPT_BYTES
 
 
-def test_a_prompt_that_is_too_long_for_an_argument_says_what_to_do() -> None:
+def test_a_prompt_that_is_too_long_for_an_argument_suggests_stdin() -> None:
     """The same holds for a NUL, which no argument can contain."""
     error = failure("true", "x" * 200_000)
     assert str(error) == (
@@ -257,7 +257,7 @@ def test_half_a_surrogate_pair_is_replaced() -> None:
     assert call("cat", "a\ud800b", input="stdin").output == "a?b"
 
 
-def test_a_program_that_has_gone_is_told_as_one(tmp_path: Path) -> None:
+def test_a_removed_program_is_reported(tmp_path: Path) -> None:
     """The failure is fatal for the lane: every call would fail."""
     path = program(tmp_path, "echo hi")
     found = settings("./program.sh", tmp_path)
@@ -275,14 +275,16 @@ def test_a_program_that_has_gone_is_told_as_one(tmp_path: Path) -> None:
         ({"input": "stdin"}, '.config: "input" cannot differ for one call'),
     ],
 )
-def test_what_cannot_differ_for_one_call_is_refused(options: dict[str, Any], message: str) -> None:
+def test_keys_that_cannot_differ_for_one_call_are_refused(
+    options: dict[str, Any], message: str
+) -> None:
     """It is refused before anything starts."""
     with pytest.raises(ProviderError) as caught:
         run(lambda: ask(settings("false"), options=options))
     assert str(caught.value) == f"bad_request: {message}"
 
 
-def test_variables_that_are_no_json_are_refused() -> None:
+def test_variables_that_are_not_json_are_refused() -> None:
     """They cannot be passed to the program."""
     with pytest.raises(ProviderError) as caught:
         run(lambda: ask(settings("false"), vars={"x": {1, 2}}))
@@ -328,7 +330,7 @@ def test_a_program_that_will_not_end_is_killed_soon(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_cleaning_up_is_no_time_of_the_program(tmp_path: Path) -> None:
+def test_cleaning_up_does_not_count_as_time_of_the_program(tmp_path: Path) -> None:
     """Ending remaining processes may use the whole grace period without failing the call."""
     os.mkfifo(tmp_path / "armed")
     stays = "trap 'echo >ready' TERM; echo >armed; while :; do sleep 1000 & wait; done"
@@ -409,7 +411,7 @@ def test_ctrl_c_ends_programs_and_their_children(tmp_path: Path) -> None:
     assert all(wait_gone(pid, 0) for pid in pids)
 
 
-def test_all_that_is_wrong_with_an_entry_is_told_at_once() -> None:
+def test_all_mistakes_of_an_entry_are_reported_at_once() -> None:
     """Problems of keys, values and the command line are reported together."""
     found = problems(
         "no-such-program x", timeoutMs=-1, input="file", maxOutputBytes=0, cwd=3, env=1
@@ -435,7 +437,7 @@ def test_all_that_is_wrong_with_an_entry_is_told_at_once() -> None:
         ),
     ],
 )
-def test_a_line_that_is_no_command_is_a_problem(line: str, problem: str) -> None:
+def test_an_invalid_command_line_is_a_problem(line: str, problem: str) -> None:
     """The hint says what to write."""
     assert [str(one) for one in problems(line)] == [problem]
 

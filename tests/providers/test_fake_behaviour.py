@@ -80,12 +80,12 @@ def test_a_script_is_answered_in_order_and_its_end_repeated() -> None:
     assert [text(ask(fake)) for _ in range(3)] == ["a", "b", "b"]
 
 
-def test_filler_has_the_size_that_was_asked_for() -> None:
+def test_filler_has_the_configured_size() -> None:
     """The reply has the configured size."""
     assert len(text(ask(model(replies=FillerReplies(1000))))) == 1000
 
 
-def test_garbage_is_no_json() -> None:
+def test_garbage_is_not_json() -> None:
     """A success may contain a body that no client can read."""
     with pytest.raises(UnicodeDecodeError):
         ask(model(replies=GarbageReplies("invalid_utf8"))).body.decode()
@@ -142,7 +142,7 @@ def test_recordings_are_answered_as_they_were() -> None:
         "server",
     ],
 )
-def test_a_recorded_error_is_understood_as_what_it_was(kind: Any) -> None:
+def test_a_recorded_error_keeps_its_kind(kind: Any) -> None:
     """Replayed over HTTP, a failure is classified as the kind it was recorded with."""
     recording = Recording(prompt="Hello", error=RecordedError(kind, "as recorded"))
     answer = ask(model(replies=RecordedReplies((recording,))))
@@ -162,7 +162,7 @@ def test_a_recorded_error_is_understood_as_what_it_was(kind: Any) -> None:
         (b'{"model": "m", "messages": [1]}', "messages must be objects with a role"),
     ],
 )
-def test_a_bad_request_is_told_what_is_wrong(content: bytes, message: str) -> None:
+def test_a_bad_request_gets_the_reason(content: bytes, message: str) -> None:
     """An invalid request gets a 400 with the reason, and does not count as in flight."""
     answer = model(rpm=1).begin(100.0, content)
     assert (answer.status, answer.is_let_in) == (400, False)
@@ -210,7 +210,7 @@ def test_too_many_requests_in_a_window_are_refused_with_the_wait() -> None:
         ("none", [], None),
     ],
 )
-def test_a_refusal_tells_no_more_than_it_is_set_to(
+def test_a_refusal_has_only_the_configured_hints(
     hints: Any, names: list[str], wait: float | None
 ) -> None:
     """Neither a header nor the message reveals a hidden wait."""
@@ -232,7 +232,7 @@ def test_a_bucket_of_requests_is_refilled_evenly() -> None:
     assert fake.statistics.to_json()["by_status"] == {"200": 4, "429": 3}
 
 
-def test_throttling_comes_at_its_rate_and_without_a_word() -> None:
+def test_throttling_has_its_rate_and_no_hint() -> None:
     """A random refusal is a bare 429, uses nothing, and does not shift other random numbers."""
 
     def run(**settings: Any) -> list[FakeReply]:
@@ -351,7 +351,7 @@ def test_the_instants_of_requests_are_kept_up_to_a_bound() -> None:
     assert (seen["requests"], len(seen["started_at"])) == (KEPT_STARTS + 5, KEPT_STARTS)
 
 
-def test_a_reset_forgets_what_was_seen() -> None:
+def test_a_reset_clears_the_statistics() -> None:
     """A reset clears everything except the requests in flight."""
     fake = model(rpm=1, replies=ScriptedReplies(("a", "b")))
     pending = fake.begin(100.0, body())

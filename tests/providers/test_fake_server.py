@@ -39,9 +39,9 @@ def test_completions_are_served_with_and_without_the_version(path: str) -> None:
 @pytest.mark.parametrize(
     ("request_bytes", "status", "text"),
     [
-        (get("/v2"), 404, "There is no /v2 here."),
-        (get("/v1/chat/completions"), 405, "/v1/chat/completions takes POST only."),
-        (post("/stats", b""), 405, "/stats takes GET only."),
+        (get("/v2"), 404, "Path /v2 not found."),
+        (get("/v1/chat/completions"), 405, "/v1/chat/completions supports only POST."),
+        (post("/stats", b""), 405, "/stats supports only GET."),
         (post("/v1/chat/completions", b"Hi"), 400, "the body is not JSON"),
         (b"Hello?\r\n\r\n", 400, "Invalid HTTP: illegal request line: bytearray(b'Hello?')."),
         (
@@ -91,7 +91,7 @@ def test_a_body_without_a_length_is_bounded_too() -> None:
     with_fake(FakeSettings(max_body_bytes=10), body)
 
 
-def test_a_client_that_asks_first_is_told_to_go_on() -> None:
+def test_a_client_that_expects_100_continue_gets_it() -> None:
     """Expect: 100-continue is answered before the body is read."""
     head = b"POST /chat/completions HTTP/1.1\r\nhost: a\r\nexpect: 100-continue\r\n"
 

@@ -119,7 +119,7 @@ def test_headers_tell_limit_rest_and_reset() -> None:
     assert Limits.of(FakeSettings()).headers(0.0) == ()
 
 
-def test_a_bucket_of_requests_tells_its_rate_and_what_it_holds() -> None:
+def test_a_bucket_of_requests_reports_its_rate_and_remaining_amount() -> None:
     """The limit is per minute; the remaining amount never exceeds the burst."""
     limits = Limits.of(FakeSettings(rpm=120, burst=2))
     assert [limits.take(0.0, 1), limits.take(0.0, 1)] == [None, None]

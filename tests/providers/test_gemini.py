@@ -213,7 +213,7 @@ def test_a_plain_prompt_may_hold_an_image() -> None:
         ({"thoughtsTokenCount": 7}, Usage(completion=7, reasoning=7)),
     ],
 )
-def test_usage_may_be_told_in_part(usage: object, read_: Usage) -> None:
+def test_usage_may_be_reported_in_part(usage: object, read_: Usage) -> None:
     """Thoughts are part of the completion."""
     data = generated(candidate(TEXT), usageMetadata=usage)
     assert adapter().parse(reply(data)).usage == read_
@@ -295,7 +295,7 @@ def test_a_wait_is_read_from_the_body(
 # --- entries -------------------------------------------------------------------
 
 
-def test_all_mistakes_are_told_together() -> None:
+def test_all_mistakes_are_reported_together() -> None:
     """Problems of keys, endpoint and their combinations are reported together."""
     config = {"seed": "x", "apiHost": "a/b", "passthrough": {"contents": []}, "y": 1}
     found = GENERATE.read(config)

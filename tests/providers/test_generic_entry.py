@@ -382,7 +382,7 @@ BEARER = {"type": "bearer", "token": "sk-very-secret"}
         ),
     ],
 )
-def test_all_that_is_wrong_is_told_at_once(
+def test_all_mistakes_of_an_http_entry_are_reported_at_once(
     tmp_path: Path, entry_id: str, config: dict[str, Any], told: list[str]
 ) -> None:
     """A problem has the place and the requirement; no secret is shown."""
@@ -432,7 +432,7 @@ def test_a_lane_is_a_place_and_an_account(entry_id: str, config: dict[str, Any],
     assert settings(entry_id, body={"a": 1} if not config else None, **config).lane_key == key
 
 
-def test_accounts_have_lanes_of_their_own() -> None:
+def test_accounts_have_separate_lanes() -> None:
     """Any credential distinguishes accounts."""
     configs: list[dict[str, Any]] = [
         {"auth": BEARER},
@@ -446,7 +446,7 @@ def test_accounts_have_lanes_of_their_own() -> None:
     assert len(keys) == 6
 
 
-def test_secrets_are_found_where_they_stand() -> None:
+def test_secrets_are_found_everywhere() -> None:
     """Headers, parameters and auth contain secrets; templates and short parameters are not secrets."""
     read = settings(
         f"{URL}?signature=abc/defgh&key=short",
@@ -492,6 +492,6 @@ ANY = st.recursive(
 
 @pytest.mark.slow
 @given(st.dictionaries(st.sampled_from([key.name for key in KEYS]), ANY, max_size=4))
-def test_every_config_is_right_or_is_told_why_not(config: dict[str, Any]) -> None:
+def test_every_config_is_valid_or_has_a_problem(config: dict[str, Any]) -> None:
     """No config raises another exception."""
     assert isinstance(problems("http", **config), list)

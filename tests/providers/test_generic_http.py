@@ -20,7 +20,7 @@ from trioeval.errors import Fault, ProviderError
 from trioeval.providers import Request
 from trioeval.providers.generic import request as parts_module
 from trioeval.providers.generic.http import open_code
-from trioeval.providers.generic.reply import Answer as TransformAnswer
+from trioeval.providers.generic.reply import TransformInput as TransformAnswer
 from trioeval.providers.generic.reply import apply_query
 from trioeval.scripting.engine import program
 from trioeval.scripting.javascript import Script
@@ -57,7 +57,7 @@ async def failing(entry_id: str, prompt: str = "hi", /, **config: Any) -> Provid
     return caught.value
 
 
-def test_a_prompt_goes_out_as_the_suite_says_and_the_path_finds_the_answer() -> None:
+def test_a_prompt_is_sent_as_configured_and_the_path_finds_the_output() -> None:
     """A body without a method is posted; status and headers of the reply are kept."""
 
     def respond(_seen: Seen) -> Answer:
@@ -135,7 +135,7 @@ def test_a_raw_request_is_sent_with_its_parts() -> None:
         ("200", 202, "malformed_reply"),
     ],
 )
-def test_the_suite_says_which_statuses_are_a_success(
+def test_the_suite_sets_the_statuses_of_a_success(
     statuses: str | None, status: int, kind: str | None
 ) -> None:
     """All other statuses are failures."""
@@ -295,7 +295,7 @@ def test_calls_share_one_token() -> None:
     with_server(respond, body)
 
 
-def test_a_refused_client_is_told_without_its_secret() -> None:
+def test_a_refused_client_is_reported_without_its_secret() -> None:
     """All waiting calls fail with the same refusal."""
 
     def respond(_seen: Seen) -> Answer:
@@ -355,7 +355,7 @@ def test_a_token_that_came_to_its_end_is_worth_another_attempt() -> None:
     with_server(respond, body)
 
 
-def test_a_server_with_an_authority_of_its_own_is_trusted_if_the_suite_says_so(
+def test_a_private_authority_is_trusted_if_configured(
     tmp_path: Path,
 ) -> None:
     """With another authority, or none, its certificate is invalid; a client can present its own."""
@@ -420,7 +420,7 @@ def test_a_server_with_an_authority_of_its_own_is_trusted_if_the_suite_says_so(
         (as_json({"e": "bad"}), "jmespath:{error: e}", "unexpected: the reply: bad"),
     ],
 )
-def test_what_is_no_answer_is_a_failure_that_shows_the_body(
+def test_an_invalid_reply_is_a_failure_that_shows_the_body(
     answer: Answer, transform: str | None, message: str
 ) -> None:
     """An HTML page, incomplete JSON, and a path that finds nothing are not an output."""
@@ -447,7 +447,7 @@ def test_a_failure_names_the_url_without_its_query_and_secrets() -> None:
     with_server(lambda _seen: Answer(404), body)
 
 
-def test_an_html_page_is_an_output_if_the_suite_says_so() -> None:
+def test_an_html_page_is_an_output_if_configured() -> None:
     """JSON is JSON, whatever its content type."""
 
     def respond(seen: Seen) -> Answer:
@@ -511,7 +511,7 @@ def test_code_that_gives_nothing_is_a_failure(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_script_without_end_is_ended_and_delays_nobody() -> None:
+def test_an_endless_script_is_ended_and_delays_no_other_call() -> None:
     """JavaScript does not delay other calls, and its time is limited."""
 
     async def body(server: Server) -> None:
@@ -549,7 +549,7 @@ def test_a_script_makes_the_prompt_and_a_template_wraps_it() -> None:
     with_server(lambda _seen: as_json("ok"), body)
 
 
-def test_a_server_that_says_nothing_is_left_after_the_time_of_the_entry() -> None:
+def test_a_silent_server_times_out() -> None:
     """The time limit is for token, redirects and reply together."""
 
     async def body(server: Server) -> None:
@@ -598,7 +598,7 @@ def test_a_cancelled_call_leaves_a_provider_that_serves_the_next() -> None:
     with_server(respond, body)
 
 
-def test_no_secret_stands_in_what_comes_back() -> None:
+def test_no_secret_appears_in_the_result() -> None:
     """Secrets of headers, parameters, URLs and auth are hidden, wherever they come from."""
 
     def respond(seen: Seen) -> Answer:
@@ -625,7 +625,7 @@ def test_no_secret_stands_in_what_comes_back() -> None:
     with_server(respond, body)
 
 
-def test_what_is_filled_into_a_secret_header_stands_in_nothing_either() -> None:
+def test_values_in_a_secret_header_are_hidden() -> None:
     """A fetched token is hidden as well."""
 
     def respond(seen: Seen) -> Answer:
@@ -647,7 +647,7 @@ def test_what_is_filled_into_a_secret_header_stands_in_nothing_either() -> None:
     with_server(respond, body)
 
 
-def test_a_call_may_say_what_is_different() -> None:
+def test_a_call_may_have_other_options() -> None:
     """Request and reading may differ for a call, but not the account."""
 
     async def body(server: Server) -> None:
@@ -670,7 +670,7 @@ def test_a_call_may_say_what_is_different() -> None:
     with_server(lambda _seen: as_json({"a": 1, "b": 2}), body)
 
 
-def test_a_provider_without_workers_says_whose_mistake_that_is() -> None:
+def test_a_provider_without_workers_reports_a_bug() -> None:
     """The error reports a fault of trioeval, not of the suite."""
     answer = TransformAnswer(json=1, text="1", context={})
 

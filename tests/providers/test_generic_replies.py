@@ -105,7 +105,7 @@ def test_an_object_with_an_output_may_say_more() -> None:
 @pytest.mark.parametrize(
     ("said", "cost"), [({"cost": 7}, 7.0), ({}, 3.0), ({"tokenUsage": {"total": 1}}, None)]
 )
-def test_a_cost_follows_from_the_price_if_the_reply_tells_none(
+def test_a_cost_follows_from_the_price_if_the_reply_has_none(
     said: dict[str, Any], cost: float | None
 ) -> None:
     """An unknown cost is None."""
@@ -118,7 +118,7 @@ def test_a_cost_follows_from_the_price_if_the_reply_tells_none(
     ("data", "output"),
     [({"a": 1}, {"a": 1}), ([], []), (0, 0), ("", ""), ({"error": None, "a": 1}, {"error": None, "a": 1})],
 )  # fmt: skip
-def test_json_is_the_output_where_nothing_else_is_said(data: Any, output: Any) -> None:
+def test_json_is_the_output_by_default(data: Any, output: Any) -> None:
     """An empty value is an output too."""
     assert read(reply(data)).output == output
 
@@ -136,7 +136,7 @@ def test_a_text_is_read_in_its_own_charset() -> None:
 ASKED = TokenRequest(url="http://a.example/t", client_id="a:b", client_secret="s e")  # noqa: S106 - made up
 
 
-def test_a_token_is_asked_for_as_the_standard_says() -> None:
+def test_a_token_is_requested_according_to_the_standard() -> None:
     """Both credentials are encoded before they are joined."""
     request = token_request(ASKED)
     assert request.headers["authorization"] == "Basic YSUzQWI6cyUyMGU="
@@ -316,7 +316,7 @@ def test_headers_that_hold_a_secret_stay_whatever_they_are_called() -> None:
         ),
     ],
 )
-def test_a_secret_in_a_body_or_a_url_goes_nowhere_else(
+def test_a_secret_in_a_body_or_a_url_is_not_sent_elsewhere(
     body: bytes, status: int, location: str, message: str | None
 ) -> None:
     """It cannot be left out, so the call fails, even with `followRedirects: any`."""

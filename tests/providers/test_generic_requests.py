@@ -16,9 +16,9 @@ from trioeval.errors import ProviderError
 from trioeval.providers.generic.auth import Auth
 from trioeval.providers.generic.json_text import JsonText
 from trioeval.providers.generic.request import (
+    CallVariables,
     FieldPart,
     FilePart,
-    Filling,
     FormFile,
     JsonBody,
     MultipartBody,
@@ -38,7 +38,7 @@ DATA = st.recursive(
 
 def render(prompt: Any = "hi", variables: Any = None, **parts: Any) -> HttpRequest:
     template = RequestTemplate(**{"url": "http://a.example/x", **parts})
-    return template.render(Filling.of(Templates(strict=True), variables or {}, prompt), {})
+    return template.render(CallVariables.of(Templates(strict=True), variables or {}, prompt), {})
 
 
 def sent(body: Any, prompt: Any = "hi", **variables: Any) -> Any:
@@ -168,13 +168,13 @@ def test_a_template_of_json_may_be_a_program() -> None:
         ),
     ],
 )
-def test_what_makes_a_body_no_json_is_said(written: str, fault: str) -> None:
+def test_a_body_that_is_invalid_json_is_reported(written: str, fault: str) -> None:
     """The message does not show the value."""
     told = refusal(prompt='x", "admin": true', variables={"n": 1}, body=text_body(written, None))
     assert told == f"bad_request: the body {fault}"
 
 
-def test_a_body_that_is_no_template_is_told_as_such() -> None:
+def test_an_invalid_template_in_a_body_is_reported() -> None:
     """The entry's reader reports it; here rendering fails."""
     assert JsonText('{"q": {{ ? }}}').marked == '{"q": {{ ? }}}'
     assert "not a template" in refusal(variables={"n": 1}, body=text_body('{"q": {% nix %}}', None))
@@ -208,7 +208,7 @@ def test_a_text_is_json_if_it_looks_like_it_or_is_declared(
     assert (request.body, request.headers["content-type"]) == (data, declared)
 
 
-def test_what_cannot_be_sent_is_a_bad_request_that_says_where() -> None:
+def test_requests_that_cannot_be_sent_name_the_place() -> None:
     """The message does not show the value, which may be secret."""
     assert refusal(body=JsonBody("{{ x }}")) == (
         "bad_request: the body: {{ x }} is not defined; the test has prompt"
@@ -246,7 +246,7 @@ def test_what_cannot_be_sent_is_a_bad_request_that_says_where() -> None:
         (None, None, {"made": "by code"}, "POST"),
     ],
 )
-def test_a_request_with_a_body_is_a_post_unless_it_says_otherwise(
+def test_a_request_with_a_body_is_a_post_by_default(
     method: str | None, body: Any, prompt: Any, sent_method: str
 ) -> None:
     """A body is never dropped."""
@@ -257,7 +257,7 @@ def test_a_request_with_a_body_is_a_post_unless_it_says_otherwise(
 
 @pytest.mark.slow
 @given(ANY_TEXT.filter(lambda text: not text.endswith("\n")))
-def test_a_parameter_is_what_the_service_decodes(prompt: str) -> None:
+def test_a_parameter_is_decoded_unchanged(prompt: str) -> None:
     """No value can end its parameter."""
     auth = Auth(query={"key": "a&b"})
     url = render(prompt, url="http://a.example?x=1", query={"q": "{{prompt}}"}, auth=auth).url
@@ -285,14 +285,12 @@ def test_a_url_can_be_sent_whatever_is_filled_in(prompt: str) -> None:
     ),
     st.binary(),
 )
-def test_a_form_comes_apart_as_it_was_put_together(
-    parts: list[FieldPart | FilePart], data: bytes
-) -> None:
+def test_a_form_is_parsed_into_its_parts(parts: list[FieldPart | FilePart], data: bytes) -> None:
     """No part can end another one, as the standard library's parser shows."""
     files = {part: FormFile(Path("p"), data) for part in parts if isinstance(part, FilePart)}
     template = RequestTemplate(url="http://a.example", body=MultipartBody(tuple(parts)))
     assert set(template.files) == set(files)
-    request = template.render(Filling.of(Templates(strict=True), {}, "hi"), files)
+    request = template.render(CallVariables.of(Templates(strict=True), {}, "hi"), files)
     assert request.body is not None
     boundary = request.headers["content-type"].partition("boundary=")[2].encode()
     assert request.body.count(b"--" + boundary) == len(parts) + 1

@@ -50,7 +50,7 @@ def test_lists_ranges_and_comparisons(written: Any, holds: Any) -> None:
         "__import__('os').system('true') == 0",
     ],
 )
-def test_what_is_none_of_these_is_refused(written: Any) -> None:
+def test_other_forms_are_refused(written: Any) -> None:
     """An empty set of statuses and an ineffective mistake are refused as well."""
     assert read_statuses(written) is None
 

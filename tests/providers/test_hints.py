@@ -153,7 +153,7 @@ def test_a_reset_becomes_seconds_from_the_reply(reset: str, seconds: float | Non
     "reset",
     ["1786136400", "1786136400000", "2026-08-07T21:00:00Z", "Fri, 07 Aug 2026 21:00:00 GMT"],
 )
-def test_an_instant_says_nothing_without_the_date_of_the_reply(date: str, reset: str) -> None:
+def test_an_instant_is_ignored_without_the_date_of_the_reply(date: str, reset: str) -> None:
     """The clock of this machine is not used for the server's."""
     assert read_hints({"date": date, "x-ratelimit-reset": reset}) == RateHint()
 
@@ -186,7 +186,7 @@ def test_a_duration_has_units_in_their_order(text: str, seconds: float | None) -
 
 
 @pytest.mark.parametrize("garbage", ["-1", "inf", "nan", "", "1.5", "1e3", "many", "9" * 5000])
-def test_what_is_no_count_is_not_believed(garbage: str) -> None:
+def test_invalid_counts_are_ignored(garbage: str) -> None:
     """A limit and its remaining amount are whole numbers, or are ignored."""
     for fact in ("limit", "remaining"):
         assert read_hints({f"x-ratelimit-{fact}-requests": garbage}) == RateHint()
@@ -204,7 +204,7 @@ def test_what_is_no_count_is_not_believed(garbage: str) -> None:
         "x-limit",
     ],
 )
-def test_a_name_outside_the_grammar_says_nothing(name: str) -> None:
+def test_a_name_outside_the_grammar_is_ignored(name: str) -> None:
     """A limit of an unknown dimension does not count as one of requests."""
     assert read_hints({name: "5"}) == RateHint()
 
@@ -233,7 +233,7 @@ def test_of_several_limits_the_scarcest_is_kept() -> None:
     )
 
 
-def test_a_window_that_no_name_tells_comes_from_the_table() -> None:
+def test_a_window_without_a_name_comes_from_the_table() -> None:
     """Groq counts requests per day and tokens per minute, and documents neither in its headers."""
     headers = {"x-ratelimit-limit-requests": "14400", "x-ratelimit-limit-tokens": "18000"}
     assert read_hints(headers) == RateHint(Allowance(14400), Allowance(18000))
@@ -243,7 +243,7 @@ def test_a_window_that_no_name_tells_comes_from_the_table() -> None:
     assert read_hints(named, host="api.groq.com") == requests(limit=30)
 
 
-def test_the_reset_of_what_is_spent_is_found() -> None:
+def test_the_reset_of_an_exhausted_limit_is_found() -> None:
     """Of several exhausted limits the longest wait counts, never that of another limit."""
     spent = {"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "1s"}
     left = {"x-ratelimit-remaining-tokens": "7", "x-ratelimit-reset-tokens": "6m0s"}

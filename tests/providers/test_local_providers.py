@@ -99,9 +99,7 @@ def test_a_provider_error_of_a_function_is_passed_on() -> None:
         (Fault.FATAL, "permission"),
     ],
 )
-def test_a_failed_call_of_a_function_keeps_what_it_means_for_its_lane(
-    fault: Fault, kind: str
-) -> None:
+def test_a_failed_call_of_a_function_keeps_its_fault_for_the_lane(fault: Fault, kind: str) -> None:
     """Fault, wait and retries are the function's; only the kind is added."""
 
     async def fails(_request: Request) -> str:
@@ -132,7 +130,7 @@ def test_the_cause_is_kept() -> None:
     assert isinstance(failure(broken).__cause__, ValueError)
 
 
-def test_a_group_is_told_by_its_parts() -> None:
+def test_a_group_is_described_by_its_parts() -> None:
     """The message does not mention exceptions from a nursery."""
     error = failure(broken_in_a_nursery)
     assert isinstance(error.__cause__, ExceptionGroup)

@@ -103,7 +103,7 @@ def test_spoken_replies_give_their_transcript() -> None:
     assert answer.metadata["audio"] == audio
 
 
-def test_reasoning_in_parts_of_the_content_is_told_from_the_answer() -> None:
+def test_reasoning_in_parts_of_the_content_is_separated_from_the_text() -> None:
     """Mistral's form is supported; with unknown parts the content is unchanged."""
     thought = {"type": "thinking", "thinking": [{"type": "text", "text": "2 + 2"}]}
     content = [thought, {"type": "text", "text": "It is "}, {"type": "text", "text": "4"}]
@@ -174,7 +174,7 @@ def test_a_service_may_tell_the_cost(
     assert asked.parse(reply(completion({"content": "4"}, usage=told))).cost == cost
 
 
-def test_what_stands_beside_the_answer_is_kept() -> None:
+def test_other_fields_of_a_reply_are_kept() -> None:
     """Source and service tier are in the metadata."""
     annotations = [{"type": "url_citation", "url_citation": {"url": "https://a.example"}}]
     more: Any = {"provider": "p", "service_tier": "flex", "citations": ["https://b.example"]}
@@ -218,7 +218,7 @@ def test_any_other_403_is_a_matter_of_permission(metadata: object) -> None:
     assert str(failure) == "permission: HTTP 403 Forbidden: check config.apiKey; No."
 
 
-def test_what_is_no_number_of_json_is_null() -> None:
+def test_nan_in_a_reply_is_null() -> None:
     """Some servers send NaN, and the rest of their reply is valid."""
     body = (
         b'{"choices": [{"message": {"content": "4"}, "logprobs": {"content": [{"logprob": NaN}]}}]}'
@@ -228,14 +228,14 @@ def test_what_is_no_number_of_json_is_null() -> None:
     assert b"null" in json.dumps(answer.raw, allow_nan=False).encode()
 
 
-def test_numbers_beyond_all_measure_are_no_counts() -> None:
+def test_infinite_numbers_are_not_counts() -> None:
     """No cost can be computed from them, but the reply is valid."""
     usage = {"prompt_tokens": 10**400, "completion_tokens": 1}
     answer = adapter().parse(reply(completion({"content": "4"}, usage=usage)))
     assert (answer.output, answer.usage, answer.cost) == ("4", Usage(completion=1), None)
 
 
-def test_a_server_of_ones_own_needs_no_key() -> None:
+def test_a_private_server_needs_no_key() -> None:
     """A model's name may contain a colon."""
     config = {"apiBaseUrl": "http://127.0.0.1:1/v1"}
     spec = resolve(

@@ -65,7 +65,7 @@ def test_a_reasoning_model_gets_no_temperature_and_no_limit() -> None:
     }
 
 
-def test_a_reasoning_model_that_is_told_not_to_reason_takes_a_temperature() -> None:
+def test_a_reasoning_model_without_reasoning_accepts_a_temperature() -> None:
     """Effort "none" makes it an ordinary model, and so does `isReasoningModel: false`."""
     config = {"reasoning": {"effort": "none"}, "temperature": 0.5}
     assert body("Hi", "gpt-5.1", **config)["temperature"] == 0.5
@@ -119,7 +119,7 @@ def test_a_reasoning_model_that_is_told_not_to_reason_takes_a_temperature() -> N
         ),
     ],
 )
-def test_what_is_written_for_chat_completions_is_understood(
+def test_config_of_chat_completions_is_accepted(
     config: Mapping[str, Any], field: str, value: object
 ) -> None:
     """Names and forms of chat completions are converted; those of responses are unchanged."""
@@ -161,7 +161,7 @@ def test_defaults_come_from_the_environment() -> None:
     assert body(omitDefaults=True) == start
 
 
-def test_all_mistakes_are_told_at_once() -> None:
+def test_all_mistakes_are_reported_at_once() -> None:
     """Problems of config, endpoint and environment are reported together."""
     environ = {"OPENAI_TEMPERATURE": "hot"}
     read = read_responses(OPENAI, "m", {"stor": True, "user": 1}, environ)
@@ -213,7 +213,7 @@ def test_parts_of_a_content_get_their_names() -> None:
     assert assistant["content"] == [{"type": "output_text", "text": "A cat"}]
 
 
-def test_calls_and_their_results_are_items_of_their_own() -> None:
+def test_calls_and_their_results_are_separate_items() -> None:
     """A conversation with tools in the form of chat completions is converted."""
     call = {"id": "c1", "type": "function", "function": {"name": "clock", "arguments": "{}"}}
     asked = {"role": "assistant", "content": None, "tool_calls": [call]}
@@ -365,7 +365,7 @@ def test_the_error_of_a_large_response_is_found() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "4"])
-def test_an_item_that_is_not_known_is_no_answer_of_its_own(text: str) -> None:
+def test_an_unknown_item_is_not_a_reply_of_its_own(text: str) -> None:
     """Beside other items it is skipped; alone, it is a reply with an empty output."""
     new = {"type": "something_new"}
     thought = {"type": "reasoning", "summary": []}

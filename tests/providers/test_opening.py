@@ -136,7 +136,7 @@ def test_a_failure_without_a_key_keeps_its_causes() -> None:
     assert isinstance(caught.value.__cause__, ValueError)
 
 
-def test_what_was_answered_and_what_failed_is_recorded(tmp_path: Path) -> None:
+def test_replies_and_failures_are_recorded(tmp_path: Path) -> None:
     """Replies and failures are recorded in order, without secrets."""
     answers: list[str | ProviderError] = [
         f"the key is {KEY}",
@@ -255,7 +255,7 @@ def test_references_behind_a_filter_are_filled_in() -> None:
     assert "nothing" in problem.message
 
 
-def test_what_was_answered_is_graded_as_it_came() -> None:
+def test_replies_are_graded_unchanged() -> None:
     """A key that is a word is hidden in data about the call, but not in the reply."""
 
     async def mine(_request: Request) -> Reply:
@@ -367,7 +367,7 @@ def test_names_and_prompts_are_recorded_without_keys(tmp_path: Path) -> None:
     assert (second["provider"], second["prompt"]) == ("a [hidden]", "a test")
 
 
-def test_a_failure_that_means_too_many_calls_keeps_what_it_told() -> None:
+def test_an_overloaded_failure_keeps_its_details() -> None:
     """Usage and limits are preserved."""
 
     async def mine(_request: Request) -> str:

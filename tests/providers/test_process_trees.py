@@ -14,7 +14,7 @@ from program_runs import is_alive as is_running
 from trioeval.providers.programs.members import (
     Clocks,
     Member,
-    Root,
+    TreeIdentity,
     find_members,
     find_root,
     is_alive,
@@ -78,7 +78,7 @@ def test_a_tree_ends_with_its_block(script: str) -> None:
     run(main)
 
 
-def test_what_a_program_left_behind_is_ended() -> None:
+def test_processes_left_behind_by_a_program_are_ended() -> None:
     """A tree does not end with its first process, whose output can still be read."""
 
     async def main() -> None:
@@ -112,7 +112,7 @@ def test_a_tree_that_is_over_is_not_looked_for_again(monkeypatch: pytest.MonkeyP
     run(main)
 
 
-def test_a_program_may_end_by_itself_when_it_is_asked_to() -> None:
+def test_a_program_may_end_by_itself_after_the_request() -> None:
     """Its last output and its exit code are kept."""
 
     async def main() -> None:
@@ -131,7 +131,7 @@ setsid sh -c 'trap "" TERM; echo up; exec sleep 1000' & wait; wait; wait"""
 
 @pytest.mark.slow
 @pytest.mark.parametrize("has_handles", [True, False])
-def test_a_program_is_asked_once_and_then_killed(
+def test_a_program_gets_one_request_to_end_and_then_a_kill(
     monkeypatch: pytest.MonkeyPatch,
     has_handles: bool,  # noqa: FBT001
 ) -> None:
@@ -272,7 +272,7 @@ def table_of(folder: Path, processes: Iterable[tuple[int, str, int, int, int, in
     return folder
 
 
-def found_in(table: Path, root: Root, known: Iterable[Member] = ()) -> list[int]:
+def found_in(table: Path, root: TreeIdentity, known: Iterable[Member] = ()) -> list[int]:
     found = find_members(root, set(known), table)
     assert found is not None
     return sorted(member.pid for member in found)
@@ -298,12 +298,12 @@ def test_members_are_found_by_session_mark_and_parent(tmp_path: Path) -> None:
     )
     (tmp_path / "18").mkdir()  # ended while the table was read
     (tmp_path / "self").mkdir()
-    assert found_in(table, Root(10, b"x", STARTED)) == [10, 11, 12, 13, 14, 20]
-    assert found_in(table, Root(99, b"z", STARTED)) == []
-    assert find_members(Root(10, b"x", STARTED), (), tmp_path / "nothing") is None
+    assert found_in(table, TreeIdentity(10, b"x", STARTED)) == [10, 11, 12, 13, 14, 20]
+    assert found_in(table, TreeIdentity(99, b"z", STARTED)) == []
+    assert find_members(TreeIdentity(10, b"x", STARTED), (), tmp_path / "nothing") is None
 
 
-def test_what_belonged_once_belongs_until_it_ends(tmp_path: Path) -> None:
+def test_a_member_belongs_until_it_ends(tmp_path: Path) -> None:
     """Its children belong too; another process with a reused id does not."""
     table = table_of(
         tmp_path,
@@ -314,19 +314,19 @@ def test_what_belonged_once_belongs_until_it_ends(tmp_path: Path) -> None:
         ],
     )
     known = [Member(30, 105, 10, 30, 30), Member(32, 103, 10, 32, 32)]
-    assert found_in(table, Root(10, b"x", STARTED)) == []
-    assert found_in(table, Root(10, b"x", STARTED), known) == [30, 31]
+    assert found_in(table, TreeIdentity(10, b"x", STARTED)) == []
+    assert found_in(table, TreeIdentity(10, b"x", STARTED), known) == [30, 31]
     assert is_alive(known[0], table)
     assert not is_alive(known[1], table)
 
 
-def test_a_session_of_somebody_else_is_not_the_trees(tmp_path: Path) -> None:
+def test_another_programs_session_is_not_the_trees(tmp_path: Path) -> None:
     """Another process may reuse the id of the first one, and open a session with it."""
     table = table_of(
         tmp_path, [(10, "S", 1, 10, 10, 300, ""), (11, "S", 10, 10, 10, 301, "MARK=y\0")]
     )
-    assert found_in(table, Root(10, b"x", STARTED)) == []
-    assert found_in(table, Root(10, b"x", 300)) == [10, 11]
+    assert found_in(table, TreeIdentity(10, b"x", STARTED)) == []
+    assert found_in(table, TreeIdentity(10, b"x", 300)) == [10, 11]
 
 
 def test_a_process_that_is_started_while_another_one_ends_is_found(
@@ -337,7 +337,7 @@ def test_a_process_that_is_started_while_another_one_ends_is_found(
     (tmp_path / "11").mkdir()
     lists = iter([["11"], ["11", "12"]])
     monkeypatch.setattr(os, "listdir", lambda _table: next(lists))
-    assert found_in(table, Root(10, b"x", STARTED)) == [12]
+    assert found_in(table, TreeIdentity(10, b"x", STARTED)) == [12]
 
 
 def test_entries_that_are_older_than_the_tree_are_not_read(tmp_path: Path) -> None:
@@ -345,9 +345,11 @@ def test_entries_that_are_older_than_the_tree_are_not_read(tmp_path: Path) -> No
     table = table_of(tmp_path, [(10, "S", 1, 10, 10, STARTED, "")])
     now = Clocks()
     later = Clocks(now.wall + 3600, now.steady + 3600)
-    assert found_in(table, Root(10, b"x", STARTED, now)) == [10]
-    assert found_in(table, Root(10, b"x", STARTED, later)) == []
-    assert found_in(table, Root(10, b"x", STARTED, Clocks(now.wall + 3600, now.steady))) == [10]
-    assert find_root(10, b"x", now, table) == Root(10, b"x", STARTED, now)
-    assert find_root(10, b"x", later, table) == Root(10, b"x", STARTED, None)
-    assert find_root(11, b"x", now, table) == Root(11, b"x")
+    assert found_in(table, TreeIdentity(10, b"x", STARTED, now)) == [10]
+    assert found_in(table, TreeIdentity(10, b"x", STARTED, later)) == []
+    assert found_in(
+        table, TreeIdentity(10, b"x", STARTED, Clocks(now.wall + 3600, now.steady))
+    ) == [10]
+    assert find_root(10, b"x", now, table) == TreeIdentity(10, b"x", STARTED, now)
+    assert find_root(10, b"x", later, table) == TreeIdentity(10, b"x", STARTED, None)
+    assert find_root(11, b"x", now, table) == TreeIdentity(11, b"x")

@@ -60,7 +60,7 @@ def test_all_mistakes_are_found_together() -> None:
     assert len(read_config({"a": 1, "maxTokens": "x", "stop": 1}, KEYS)[1]) == 3
 
 
-def test_where_no_key_is_known_that_is_said() -> None:
+def test_a_provider_without_keys_says_so() -> None:
     """A provider without config suggests no keys."""
     assert read_config({"a": 1}, ())[1] == [
         Problem(".config.a", '"a" is not a key', "this provider takes no config")

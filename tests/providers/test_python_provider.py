@@ -121,7 +121,7 @@ def test_a_function_may_return_text_and_have_another_name(folder: Path) -> None:
     assert run(lambda: ask(found)) == Reply(output="HI")
 
 
-def test_embeddings_and_classifications_have_functions_of_their_own(folder: Path) -> None:
+def test_embeddings_and_classifications_have_separate_functions(folder: Path) -> None:
     """They are called without the context, and return another field."""
     reply = run(lambda: ask(settings("mine.py:call_embedding_api", folder)))
     assert (reply.output, reply.usage.total) == ([2, 0.5], 3)
@@ -204,7 +204,7 @@ def test_an_async_function_is_awaited_on_trio(folder: Path) -> None:
         run(lambda: ask(settings("slow.py:forever", folder, mode="trio", timeoutMs=10)))
 
 
-def test_all_that_is_wrong_with_an_entry_is_told_at_once(folder: Path) -> None:
+def test_all_mistakes_of_an_entry_are_reported_at_once(folder: Path) -> None:
     """Problems of keys, values and the id are reported together."""
     assert problems("no.py:not a name", folder, timeoutMs="5", mode="fibre", workers=65) == [
         '.config.timeoutMs: must be a number of milliseconds above 0, got "5"',
@@ -272,7 +272,7 @@ def test_a_file_that_cannot_be_loaded_is_a_problem(
         "match x:\n    case {**call_api}: pass",
     ],
 )
-def test_a_function_that_may_be_there_is_no_problem(tmp_path: Path, text: str) -> None:
+def test_a_function_that_may_exist_is_not_a_problem(tmp_path: Path, text: str) -> None:
     """A function may be defined dynamically; the file is not run to find out."""
     (tmp_path / "may.py").write_text(text)
     assert settings("may.py", tmp_path).mode == "process"
@@ -342,7 +342,7 @@ def raises(_prompt: str) -> None:
     ("function", "message"),
     [(raises, "mine: ValueError: no luck"), (exits, "mine: SystemExit: 3")],
 )
-def test_what_code_in_this_process_raises_ends_its_call_alone(
+def test_exceptions_of_code_in_this_process_end_only_their_call(
     kind: str, function: Callable[..., Any], message: str
 ) -> None:
     """This includes exceptions that would end the program."""
@@ -359,7 +359,7 @@ def test_a_cancelled_task_of_a_thread_ends_its_call_alone() -> None:
 
 
 @pytest.mark.parametrize("kind", ["trio", "thread"])
-def test_what_code_says_of_its_lane_is_kept(kind: str) -> None:
+def test_faults_of_code_for_its_lane_are_kept(kind: str) -> None:
     """A `CallError` is raised unchanged."""
 
     def busy(_prompt: str) -> None:
@@ -370,7 +370,7 @@ def test_what_code_says_of_its_lane_is_kept(kind: str) -> None:
     assert (caught.value.fault, caught.value.retry_after) == (Fault.RATE_LIMITED, 2.0)
 
 
-def test_a_function_of_the_wrong_kind_is_told() -> None:
+def test_a_function_of_the_wrong_kind_is_reported() -> None:
     """The message suggests the right mode."""
     with pytest.raises(ProviderError) as caught:
         in_process("trio", str.upper)
@@ -474,7 +474,7 @@ def test_when_all_threads_are_stuck_no_call_waits() -> None:
     run(main)
 
 
-def test_a_thread_that_is_done_after_the_run_disturbs_nobody(
+def test_a_thread_that_is_done_after_the_run_is_ignored(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     """The end of the thread is ignored."""
@@ -595,7 +595,7 @@ def test_every_field_of_a_result_is_read() -> None:
         ),
     ],
 )
-def test_a_result_that_is_none_is_shown(value: Any, function: str, message: str) -> None:
+def test_an_invalid_result_is_shown(value: Any, function: str, message: str) -> None:
     """The message has the requirement; the call is not retried."""
     with pytest.raises(ProviderError) as caught:
         result(value, function)

@@ -105,7 +105,7 @@ class Hostile(dict[str, Any]):
     ],
     ids=["set", "bytes", "path", "tuple key", "int key", "long", "deep", "circle", "hostile"],
 )
-def test_what_json_cannot_hold_is_said_and_never_answered(
+def test_values_that_json_cannot_hold_are_never_replayed(
     tmp_path: Path, output: Any, reason: str
 ) -> None:
     """The reply is returned, its line has the reason, and a replay fails there."""
@@ -138,9 +138,7 @@ ODD: Any = {
 
 
 @pytest.mark.parametrize("name", ODD)
-def test_what_else_is_wrong_with_a_reply_costs_neither_reply_nor_file(
-    tmp_path: Path, name: str
-) -> None:
+def test_an_invalid_field_loses_neither_reply_nor_file(tmp_path: Path, name: str) -> None:
     """The field is left out with the reason; the output is kept."""
     (line,) = recorded(tmp_path, Reply(output="x", **{name: ODD[name]}))
     assert line["output"] == "x"
@@ -150,7 +148,7 @@ def test_what_else_is_wrong_with_a_reply_costs_neither_reply_nor_file(
     assert not reasons.keys() & (line.keys() - {"left_out"})
 
 
-def test_the_reason_says_what_would_be_right(tmp_path: Path) -> None:
+def test_the_reason_is_that_of_the_reader(tmp_path: Path) -> None:
     """The reason is that of the reader."""
     (line,) = recorded(tmp_path, Reply(output="x", usage=Usage(total=-1), cost=math.nan))
     assert line["left_out"] == {
@@ -160,7 +158,7 @@ def test_the_reason_says_what_would_be_right(tmp_path: Path) -> None:
     }
 
 
-def test_an_error_is_recorded_with_what_its_kind_does_not_say(tmp_path: Path) -> None:
+def test_an_error_is_recorded_with_what_its_kind_does_not_imply(tmp_path: Path) -> None:
     """Defaults of the kind are left out, and so are values that cannot be written."""
     usual = ProviderError("malformed_reply", "no JSON")
     unusual = ProviderError(
@@ -181,7 +179,7 @@ def test_an_error_is_recorded_with_what_its_kind_does_not_say(tmp_path: Path) ->
     ]
 
 
-def test_a_recorder_that_is_closed_says_so_instead_of_raising(tmp_path: Path) -> None:
+def test_a_closed_recorder_stores_the_error_instead_of_raising(tmp_path: Path) -> None:
     """A late reply is still returned."""
     with Recorder.create(tmp_path / "r.jsonl") as recorder:
         pass
@@ -248,7 +246,7 @@ def test_a_refusal_that_was_worth_a_retry_is_retried_in_the_replay(tmp_path: Pat
     assert again == first
 
 
-def test_what_a_config_says_of_retries_holds_in_the_replay(tmp_path: Path) -> None:
+def test_retries_in_a_config_apply_to_the_replay(tmp_path: Path) -> None:
     """Other keys of the config only concern the recorded provider."""
 
     async def mine(_request: Request) -> str:  # noqa: ASYNC124 - nothing to wait for
@@ -287,7 +285,7 @@ def test_two_entries_of_one_name_keep_their_own_answers(tmp_path: Path) -> None:
     assert found == ["of the first", "of the second"]
 
 
-def test_a_run_says_which_of_its_entries_answered(tmp_path: Path) -> None:
+def test_a_run_records_which_of_its_entries_replied(tmp_path: Path) -> None:
     """Two entries have one id, and the second is faster."""
     entries = [
         {"id": "sim:x", "config": {"latencyMs": 5, "answer": "A"}, "lane": {"key": "a"}},
@@ -325,7 +323,7 @@ def test_a_name_in_which_a_secret_was_hidden_is_found_again(tmp_path: Path) -> N
         ask_all(prepare(suite_of(providers=["other"]), replay=tmp_path / "r.jsonl"))
 
 
-def test_a_line_knows_where_it_stands() -> None:
+def test_a_recording_has_its_line_number() -> None:
     """Messages can name the line; empty lines count."""
     line = b'{"prompt": "a", "output": "b"}'
     found = parse_file(line + b"\n\n" + line, "f").recordings

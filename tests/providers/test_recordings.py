@@ -118,7 +118,7 @@ def test_each_mistake_is_named_with_file_and_line(line: bytes, message: str) -> 
     assert len(recordings) == 2
 
 
-def test_an_unknown_kind_of_error_is_told_with_the_known_ones() -> None:
+def test_an_unknown_kind_of_error_is_reported_with_the_known_ones() -> None:
     """The kinds are those of provider errors."""
     line = lines({"prompt": "a", "error": {"kind": "sulking", "message": "no"}})
     (problem,) = parse_recordings(line, "f")[1]
@@ -157,7 +157,7 @@ def test_recordings_of_a_prompt_are_played_in_order_and_the_last_repeats() -> No
     assert play(tape, "c") is None
 
 
-def test_a_model_hears_its_own_recordings_and_those_of_nobody() -> None:
+def test_a_model_gets_its_own_recordings_and_those_without_a_model() -> None:
     """Recordings of other models are excluded, and positions are separate for each model."""
     tape = Tape(
         (
@@ -171,7 +171,7 @@ def test_a_model_hears_its_own_recordings_and_those_of_nobody() -> None:
     assert [play(tape, "a") for _ in range(3)] == [1, 2, 3]
 
 
-def test_a_repeat_hears_its_own_recordings_whatever_the_order_of_calls() -> None:
+def test_a_repeat_gets_its_own_recordings_whatever_the_order_of_calls() -> None:
     """Concurrent repeats do not swap their replies; a repeat without a recording gets any."""
     tape = Tape(tuple(Recording(prompt="a", output=n, repeat=n % 2) for n in range(4)))
 
@@ -192,7 +192,7 @@ WHERE: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
 
 
 @given(places=st.lists(WHERE, min_size=1, max_size=8), asked=st.lists(WHERE, max_size=12))
-def test_a_call_hears_the_recordings_that_fit_it_best(
+def test_a_call_gets_the_best_matching_recordings(
     places: list[dict[str, Any]], asked: list[dict[str, Any]]
 ) -> None:
     """Entry precedes test, prompt and repeat; each choice of recordings is returned in order."""
@@ -213,7 +213,7 @@ def test_a_call_hears_the_recordings_that_fit_it_best(
         played[track] += 1
 
 
-def test_each_call_of_a_run_hears_its_own_answer_whatever_the_order() -> None:
+def test_each_call_of_a_run_gets_its_own_reply_whatever_the_order() -> None:
     """Two entries of one name, two tests with one prompt, two equal prompts and repeats are distinguished."""
     places: list[dict[str, Any]] = [
         {"entry_idx": entry, "test_idx": test, "prompt_idx": prompt, "repeat": repeat}
@@ -343,7 +343,7 @@ ERRORS = st.builds(
 
 
 @given(prompt=st.text(), answer=REPLIES | ERRORS, places=st.tuples(*[st.integers(0, 3)] * 4))
-def test_what_was_recorded_is_read_back(
+def test_a_recording_is_read_back_unchanged(
     prompt: str, answer: Reply | ProviderError, places: tuple[int, int, int, int]
 ) -> None:
     """A recording that is written and read back is unchanged."""

@@ -8,7 +8,7 @@ from trio.testing import MockClock
 
 from trioeval.errors import Problem, ProviderError
 from trioeval.providers import Reply, Request, Usage
-from trioeval.providers.config import Surroundings
+from trioeval.providers.config import EntryContext
 from trioeval.providers.local.replay import ReplayProvider, ReplaySettings, read
 from trioeval.templates import Templates
 
@@ -27,7 +27,7 @@ def write(directory: Path, *objects: Any) -> None:
 def read_replay(
     file: str, config: dict[str, Any], directory: Path
 ) -> ReplaySettings | list[Problem]:
-    around = Surroundings(environ={}, directory=directory, templates=Templates())
+    around = EntryContext(environ={}, directory=directory, templates=Templates())
     return read("replay", file, config, around)
 
 
@@ -80,7 +80,7 @@ def test_recorded_errors_are_raised(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_miss_says_which_prompt(tmp_path: Path, config: dict[str, Any], text: str) -> None:
+def test_a_miss_names_the_prompt(tmp_path: Path, config: dict[str, Any], text: str) -> None:
     """The error names the prompt, the model and the file."""
     write(tmp_path)
     with pytest.raises(ProviderError) as caught:
@@ -107,7 +107,7 @@ def test_latency_is_a_factor_of_the_recorded_one(
     assert took == pytest.approx(seconds)
 
 
-def test_all_problems_of_config_and_file_are_told(tmp_path: Path) -> None:
+def test_all_problems_of_config_and_file_are_reported(tmp_path: Path) -> None:
     """Wrong keys, values and lines are found in one reading."""
     write(tmp_path, {"prompt": "a"})
     assert read_replay("replies.jsonl", {"latency": "fast", "sped": 1}, tmp_path) == [

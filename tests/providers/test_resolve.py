@@ -104,6 +104,8 @@ def unknown(entry_id: str, hint: str) -> Problem:
             "opanai:chat:gpt-4.1",
             unknown("opanai:chat:gpt-4.1", 'did you mean "openai:chat:gpt-4.1"?'),
         ),
+        ("mistralai:large", unknown("mistralai:large", 'did you mean "mistral:large"?')),
+        ("llamacp:x", unknown("llamacp:x", 'did you mean "llamacpp:x"?')),
         ("antropic", unknown("antropic", 'did you mean "anthropic:<model>"?')),
         ("openai/gpt-4.1", unknown("openai/gpt-4.1", 'did you mean "openai:gpt-4.1"?')),
         ("", unknown("", FORM)),
@@ -117,9 +119,7 @@ def unknown(entry_id: str, hint: str) -> Problem:
         ("openai", Problem(".id", '"openai:" has no model name', "write openai:<model>")),
     ],
 )
-def test_an_id_that_means_nothing_is_told_with_what_was_meant(
-    entry_id: str, problem: Problem
-) -> None:
+def test_an_unknown_id_suggests_the_nearest(entry_id: str, problem: Problem) -> None:
     """Unknown, incomplete and unsupported ids are problems of the entry."""
     assert problems(entry_id, custom={"mine": mine}) == (problem,)
 
@@ -234,7 +234,7 @@ def test_a_kind_of_provider_of_other_tools_is_refused_by_name(entry_id: str, nam
 @pytest.mark.parametrize("model", ["ft:gpt-4.1:org::id", "gpt-4o-transcribe-x", "videos"])
 def test_a_model_is_not_taken_for_a_kind(model: str) -> None:
     """Names of models may contain colons, and begin like a kind."""
-    assert resolved(f"openai:{model}").asked.model == model
+    assert resolved(f"openai:{model}").identity.model == model
 
 
 def test_problems_of_id_and_config_come_together() -> None:
@@ -243,7 +243,7 @@ def test_problems_of_id_and_config_come_together() -> None:
     assert [problem.path for problem in found] == [".id", ".config.seed", ".config.temprature"]
 
 
-def test_config_that_nobody_reads_is_a_problem() -> None:
+def test_unused_config_is_a_problem() -> None:
     """A key that would be ignored is reported."""
     (problem,) = problems("mine", custom={"mine": mine}, delay=3)
     assert str(problem) == '.config.delay: "delay" is not a key\n  this provider takes no config'
@@ -264,7 +264,7 @@ def test_every_prefix_has_a_reader(prefix: str) -> None:
 
 
 @pytest.mark.parametrize("tail", ["", "x" * 80])
-def test_what_a_variable_filled_in_is_not_shown_where_it_is_wrong(tail: str) -> None:
+def test_values_of_variables_are_not_shown_in_problems(tail: str) -> None:
     """Not even its beginning is shown where the message shortens it."""
     with pytest.raises(SuiteError) as caught:
         resolve(

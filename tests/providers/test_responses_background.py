@@ -252,6 +252,8 @@ def test_a_request_that_is_refused_has_no_response() -> None:
         (200, [PENDING], None),
     ],
 )
-def test_only_what_is_being_made_is_waited_for(status: int, body: Any, found: str | None) -> None:
+def test_only_an_unfinished_response_is_waited_for(
+    status: int, body: Any, found: str | None
+) -> None:
     """Any other reply is final."""
     assert read_unfinished(HttpReply(status, {}, json.dumps(body).encode())) == found

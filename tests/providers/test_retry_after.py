@@ -61,7 +61,7 @@ def test_words_are_the_last_resort(text: str, wait: float | None) -> None:
     assert read_retry_after({"retry-after": "3"}, text) == 3.0
 
 
-def test_a_delay_in_the_body_stands_between_the_headers_and_the_resets() -> None:
+def test_a_delay_in_the_body_ranks_between_the_headers_and_the_resets() -> None:
     """A field for the wait takes precedence over one that follows from limits."""
     spent = {"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "2s"}
     assert read_retry_after({"retry-after": "7", **spent}, "try again in 9s", delay=38.0) == 7.0
@@ -70,7 +70,7 @@ def test_a_delay_in_the_body_stands_between_the_headers_and_the_resets() -> None
     assert read_retry_after({}, "try again in 9s") == 9.0
 
 
-def test_only_the_reset_of_what_is_spent_is_a_wait() -> None:
+def test_only_the_reset_of_an_exhausted_limit_is_a_wait() -> None:
     """The reset of a limit that is not exhausted only says when it is full again."""
     headers = {
         "x-ratelimit-remaining-requests": "0",

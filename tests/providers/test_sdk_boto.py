@@ -18,6 +18,11 @@ pytestmark = [pytest.mark.network, pytest.mark.slow]  # importing boto3 takes it
 
 BEDROCK = CASES[-1]
 HELLO = Request(prompt="Say hello")
+NO_CREDENTIALS = "no AWS credentials for"
+SET_THEM = (
+    "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment or in a file given with "
+    "--env-file, or config.profile"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -70,13 +75,17 @@ def test_a_missing_credential_is_a_failure_of_authentication() -> None:
         settings = BEDROCK.read(server.url, accessKeyId=None, secretAccessKey=None)
         async with opened(settings) as provider:
             error = await failure(provider)
-        assert str(error) == "auth: Unable to locate credentials"
+        source = f"POST {settings.adapter.url}"
+        assert (
+            str(error)
+            == f"auth: {NO_CREDENTIALS} {source}: {SET_THEM}; Unable to locate credentials"
+        )
         assert not server.received
 
     with_server([Answer()], body)
 
 
-def test_a_profile_that_is_not_there_is_told_on_opening() -> None:
+def test_a_missing_profile_is_reported_on_opening() -> None:
     """The error is raised before any call."""
 
     async def body(server: Server) -> None:
@@ -86,7 +95,10 @@ def test_a_profile_that_is_not_there_is_told_on_opening() -> None:
         with pytest.raises(ProviderError) as caught:
             async with opened(settings):
                 pass
-        assert str(caught.value) == "auth: The config profile (nobody) could not be found"
+        detail = "The config profile (nobody) could not be found"
+        assert (
+            str(caught.value) == f"auth: {NO_CREDENTIALS} POST {server.url}/: {SET_THEM}; {detail}"
+        )
 
     with_server([Answer()], body)
 
@@ -105,7 +117,7 @@ def test_credentials_of_the_entry_sign_the_request() -> None:
     with_server([Answer(body=BEDROCK.good)], body)
 
 
-def test_a_model_with_colons_and_slashes_is_asked_for_by_its_whole_name() -> None:
+def test_a_model_with_colons_and_slashes_is_called_by_its_whole_name() -> None:
     """Model ids and ARNs contain both."""
     arn = "arn:aws:bedrock:us-east-1:1234:inference-profile/us.maker.model-v1:0"
     entry = attrs.evolve(BEDROCK, model=arn)
@@ -121,7 +133,7 @@ def test_a_model_with_colons_and_slashes_is_asked_for_by_its_whole_name() -> Non
     with_server([Answer(body=BEDROCK.good)], body)
 
 
-def test_images_are_sent_as_they_stand_in_the_prompt() -> None:
+def test_images_are_sent_as_in_the_prompt() -> None:
     """boto3 requires bytes, the request contains base64, and so does the prompt."""
     image = {"image": {"format": "png", "source": {"bytes": "iVBORw=="}}}
     prompt = json.dumps([{"role": "user", "content": [{"text": "What is it?"}, image]}])
@@ -138,7 +150,7 @@ def test_images_are_sent_as_they_stand_in_the_prompt() -> None:
     with_server([Answer(body=BEDROCK.good)], body)
 
 
-def test_what_boto3_would_not_send_is_a_bad_request() -> None:
+def test_requests_that_boto3_refuses_are_bad_requests() -> None:
     """boto3 validates arguments before it sends them."""
     prompt = json.dumps([{"role": "user", "content": [{"picture": "x"}]}])
 
@@ -201,14 +213,12 @@ def test_concurrent_calls_get_their_own_replies() -> None:
     with_server([Echo(BEDROCK.good)], body)
 
 
-def test_failures_without_a_reply_are_told_by_their_nature() -> None:
+def test_failures_without_a_reply_are_classified() -> None:
     """TLS errors and unexpected ones are classified."""
     certificate = exceptions.SSLError(endpoint_url="https://x", error="CERTIFICATE_VERIFY_FAILED")
     handshake = exceptions.SSLError(endpoint_url="https://x", error="EOF")
-    kinds = [
-        _explain(error, "POST https://x").kind
-        for error in (certificate, handshake, ValueError("odd"))
-    ]
+    errors = (certificate, handshake, ValueError("odd"))
+    kinds = [_explain(error, "POST https://x").kind for error in errors]
     assert kinds == ["tls", "connection", "unexpected"]
 
 

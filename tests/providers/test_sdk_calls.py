@@ -72,7 +72,7 @@ def test_a_call_through_an_sdk_gives_a_reply(case: Case) -> None:
 
 
 @every_wrapped_sdk
-def test_what_is_asked_is_the_same_with_and_without_the_sdk(case: Case) -> None:
+def test_the_request_is_the_same_with_and_without_the_sdk(case: Case) -> None:
     """URL and body are equal, and so are all headers of the plain request except the key's."""
     assert case.plain is not None
     own = {"host", "user-agent", "accept", "content-length", "authorization", "x-api-key"}
@@ -120,7 +120,7 @@ def test_a_call_through_an_sdk_uses_the_lane_of_the_plain_entry(case: Case) -> N
 
 
 @every_sdk
-def test_one_call_is_one_request_whatever_comes_of_it(case: Case) -> None:
+def test_one_call_is_one_request_whatever_happens(case: Case) -> None:
     """An SDK's retry would send a second request, and hide the failure from the lane."""
     answers: list[Answer | Echo | HangUp | Hold] = [
         Answer(500, {"message": "oops"}),
@@ -243,7 +243,7 @@ def test_cancelling_at_any_moment_leaves_the_sdk_usable(case: Case) -> None:
 
 
 @every_sdk
-def test_a_call_that_takes_too_long_is_given_up_by_us(case: Case) -> None:
+def test_a_call_that_takes_too_long_is_ended_by_our_limit(case: Case) -> None:
     """The config sets the limit; that of the SDK does not apply before it."""
 
     async def body(server: Server) -> None:
@@ -258,7 +258,7 @@ def test_a_call_that_takes_too_long_is_given_up_by_us(case: Case) -> None:
 
 
 @every_wrapped_sdk
-def test_what_replies_say_of_limits_reaches_the_lane(case: Case) -> None:
+def test_limits_in_replies_reach_the_lane(case: Case) -> None:
     """The SDK does not lose headers."""
     headers, hint = case.vendor.limits
 
@@ -290,7 +290,7 @@ def test_the_first_token_is_timed_through_an_sdk(prefix: str) -> None:
 
 
 @every_sdk
-def test_an_sdk_is_told_not_to_retry(case: Case) -> None:
+def test_an_sdk_is_configured_not_to_retry(case: Case) -> None:
     """It would wait between its attempts, and hold a slot."""
 
     async def body(server: Server) -> None:
@@ -344,7 +344,7 @@ def test_cookies_of_a_reply_do_not_colour_the_next_call() -> None:
     with_server([Answer(body=case.good, headers={"set-cookie": "a=b"})], body)
 
 
-def test_a_failure_before_anything_is_sent_is_told() -> None:
+def test_a_failure_before_the_request_is_reported() -> None:
     """The SDK's exception is the only information."""
 
     async def nothing() -> None:
@@ -366,7 +366,7 @@ def test_a_failure_before_anything_is_sent_is_told() -> None:
     trio.run(main)
 
 
-def test_the_environment_of_an_sdk_does_not_change_who_asks(
+def test_the_environment_of_an_sdk_does_not_change_the_account(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Lane and request use the same account: variables that only the SDK knows are ignored."""
@@ -399,7 +399,7 @@ def test_an_authorization_of_the_config_is_sent_as_it_is() -> None:
     with_server([Answer(body=case.good)], body)
 
 
-def test_a_local_service_without_a_key_is_asked_all_the_same() -> None:
+def test_a_local_service_without_a_key_is_called() -> None:
     """SDKs require a key; such a service ignores it."""
     case = CASES[0]
 
@@ -428,7 +428,7 @@ def test_a_request_beyond_one_call_is_refused_without_being_sent() -> None:
     with_server([Answer()], body)
 
 
-def test_google_is_asked_for_generate_content_only() -> None:
+def test_google_supports_only_generate_content() -> None:
     """The SDK would send any other request to another URL."""
     (case,) = [case for case in CASES if case.prefix == "google-sdk"]
 
@@ -437,7 +437,7 @@ def test_google_is_asked_for_generate_content_only() -> None:
         assert isinstance(settings, SdkSettings)
         async with open_http() as client:
             sdk = wrap_google(settings.adapter.endpoint, client)
-            with pytest.raises(ProviderError, match="is asked for generateContent only"):
+            with pytest.raises(ProviderError, match="supports only generateContent"):
                 await sdk.send(HttpRequest(f"{server.url}/v1beta/models/m:embedContent", {}, b"{}"))
         assert not server.received
 

@@ -17,7 +17,7 @@ def built(messages: object) -> Any:
     return CONVERSE.body(ADAPTER, json.dumps(messages))
 
 
-def test_system_messages_stand_beside_the_others() -> None:
+def test_system_messages_are_separate() -> None:
     """Converse has a separate field for them; contents become blocks."""
     messages = [
         {"role": "system", "content": "Be brief"},
@@ -74,7 +74,7 @@ def test_texts_are_joined_by_blank_lines() -> None:
         (403, "InvalidSignatureException", "forged", "auth"),
     ],
 )
-def test_codes_of_bedrock_say_what_failed(status: int, code: str, message: str, kind: str) -> None:
+def test_codes_of_bedrock_decide_the_kind(status: int, code: str, message: str, kind: str) -> None:
     """Message, status and wait are read, as in every classified failure."""
     headers = {"x-amzn-errortype": f"{code}:http://internal.amazon.com/", "retry-after": "3"}
     refused = attrs.evolve(reply({"message": message}, status), headers=headers)
@@ -85,9 +85,7 @@ def test_codes_of_bedrock_say_what_failed(status: int, code: str, message: str, 
 
 @pytest.mark.parametrize("secret", ["the-secret", "the-session-token"])
 @pytest.mark.parametrize("status", [200, 403])
-def test_what_a_request_is_signed_with_is_hidden_where_a_server_repeats_it(
-    secret: str, status: int
-) -> None:
+def test_signing_secrets_are_hidden_where_a_server_repeats_them(secret: str, status: int) -> None:
     """Message and excerpt of every error are cleaned."""
     account = {"accessKeyId": "AKIA-1", "secretAccessKey": "the-secret"}
     adapter = CONVERSE.adapter(**account, sessionToken="the-session-token")

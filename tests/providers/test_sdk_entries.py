@@ -30,7 +30,7 @@ def told(case: Case, rest: str | None = None, **config: Any) -> list[str]:
 
 
 @every_sdk
-def test_a_missing_sdk_is_told_with_everything_else(
+def test_a_missing_sdk_is_reported_with_all_other_problems(
     case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The problem names the extra, and all other problems are reported too."""
@@ -57,7 +57,7 @@ def test_an_entry_names_its_model(case: Case) -> None:
     assert problem == (f'.id: "{case.prefix}:" has no model name\n  write {case.prefix}:<model>')
 
 
-def test_what_an_sdk_cannot_be_asked_for_names_the_way_without_it() -> None:
+def test_unsupported_features_of_an_sdk_suggest_the_plain_id() -> None:
     """The problem is reported before the first call."""
     google = CASES[2]
     assert told(google, rest="embedding:e-1") == [
@@ -111,7 +111,7 @@ def endpoint(header: str, credential: str, value: str) -> Endpoint:
         ("authorization", "", "", PLACEHOLDER, True),
     ],
 )
-def test_the_key_goes_to_the_sdk_and_other_headers_along_with_the_request(
+def test_the_sdk_gets_the_key_and_the_request_the_other_headers(
     header: str,
     credential: str,
     value: str,
@@ -138,7 +138,7 @@ def read_bedrock(
     return [str(problem) for problem in found]
 
 
-def test_the_region_of_bedrock_must_be_said() -> None:
+def test_the_region_of_bedrock_is_required() -> None:
     """The config takes precedence over the environment."""
     hint = "set config.region, or AWS_REGION in the environment or in a file given with --env-file"
     assert read_bedrock({}) == [f".config.region: this provider needs a region\n  {hint}"]
@@ -153,20 +153,20 @@ def test_the_region_of_bedrock_must_be_said() -> None:
     assert found.lane_key == "bedrock|https://bedrock-runtime.eu-west-1.amazonaws.com|-|-|maker.m-1"
 
 
-def test_half_of_a_credential_of_bedrock_is_told() -> None:
+def test_half_of_a_credential_of_bedrock_is_reported() -> None:
     """The problem names the missing half."""
     problems = read_bedrock({"region": "us-east-1", "secretAccessKey": KEY})
     fault = "accessKeyId and secretAccessKey must both be set"
     assert problems == [f".config.accessKeyId: {fault}\n  set accessKeyId as well"]
 
 
-def test_a_wrong_url_of_bedrock_is_told_at_its_own_key() -> None:
+def test_a_wrong_url_of_bedrock_is_reported_at_its_own_key() -> None:
     """The problem names Bedrock's key, not that of other services."""
     (problem,) = read_bedrock({"region": "us-east-1", "endpointUrl": "ftp://x"})  # type: ignore[misc]
     assert str(problem).startswith(".config.endpointUrl: must be an http or https URL")
 
 
-def test_who_asks_bedrock_is_found_in_the_config_and_then_in_the_environment() -> None:
+def test_credentials_of_bedrock_come_from_the_config_and_then_from_the_environment() -> None:
     """A profile in the config takes precedence over environment keys; secrets are known."""
     environ = {
         "AWS_REGION": "us-east-1",
@@ -212,7 +212,7 @@ def test_the_config_of_bedrock_becomes_the_arguments_of_its_calls() -> None:
     assert adapter.build(Request(prompt="Hi")).url.endswith("/model/maker.m-1/converse")
 
 
-def test_all_mistakes_of_a_bedrock_entry_are_told_at_once() -> None:
+def test_all_mistakes_of_a_bedrock_entry_are_reported_at_once() -> None:
     """Problems of keys, values and missing settings are reported together."""
     problems = read_bedrock({"maxToken": 3, "topP": "x", "region": "nowhere"})
     assert isinstance(problems, list)
@@ -224,7 +224,7 @@ def test_all_mistakes_of_a_bedrock_entry_are_told_at_once() -> None:
     ]
 
 
-def test_the_page_about_sdks_lists_what_the_code_takes() -> None:
+def test_the_page_about_sdks_lists_all_ids_and_keys() -> None:
     """The page has every id, every extra, and every key of Bedrock with its meaning, in order."""
     page = (Path(__file__).parents[2] / "docs" / "reference" / "providers" / "sdk.md").read_text()
     ids = re.findall(r"^\| `([\w-]+):<model>` \| `trioeval\[(\w+)\]`", page, re.MULTILINE)

@@ -46,13 +46,13 @@ def test_no_secret_survives_and_nothing_else_changes(value: Any, secrets: list[s
         assert clean is value
 
 
-def test_short_texts_are_no_secrets() -> None:
+def test_short_texts_are_not_secrets() -> None:
     """A key of one letter would hide every word."""
     assert hide("abc a", ["a", ""]) == "abc a"
 
 
 @given(bare=st.text(string.ascii_letters + string.digits + "-_./+", max_size=30))
-def test_what_is_surely_a_key_is_long_and_has_letters_and_digits(bare: str) -> None:
+def test_a_text_that_is_surely_a_key_is_long_and_has_letters_and_digits(bare: str) -> None:
     """The text alone decides, whatever scheme precedes it."""
     has_both = any(char in string.digits for char in bare) and any(
         char in string.ascii_letters for char in bare
@@ -161,7 +161,7 @@ def chain(error: BaseException) -> Iterator[BaseException]:
             yield from chain(before)
 
 
-def test_what_led_to_an_error_is_looked_through() -> None:
+def test_causes_of_an_error_are_searched() -> None:
     """Groups, notes, quoted texts, and the excerpts of other errors are searched."""
     noted = ValueError("a")
     noted.add_note(f"with {KEY}")

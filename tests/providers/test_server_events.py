@@ -68,7 +68,7 @@ def test_however_a_stream_arrives_it_is_the_same_events(
     assert fed(bytes([byte]) for byte in stream) == list(read_events(stream))
 
 
-def test_an_event_is_told_as_soon_as_its_line_has_ended() -> None:
+def test_an_event_is_yielded_as_soon_as_its_line_has_ended() -> None:
     """A single carriage return may be half of a line end, but ends the line."""
     reader = EventReader()
     assert not list(reader.feed(b"data: 1\r"))

@@ -9,7 +9,7 @@ import pytest
 
 from trioeval.errors import Problem, SuiteError
 from trioeval.providers import Request
-from trioeval.providers.config import Settings, Surroundings
+from trioeval.providers.config import EntryContext, ProviderSettings
 from trioeval.providers.http.adapter import AdapterSettings
 from trioeval.providers.http.endpoint import Endpoint, Service
 from trioeval.providers.resolve import MODULES, resolve
@@ -26,11 +26,11 @@ def environ(service: Service) -> dict[str, str]:
     return {service.key_variables[0]: KEY, **url}
 
 
-def surroundings(environ: Mapping[str, str]) -> Surroundings:
-    return Surroundings(environ=environ, directory=Path(), templates=Templates())
+def surroundings(environ: Mapping[str, str]) -> EntryContext:
+    return EntryContext(environ=environ, directory=Path(), templates=Templates())
 
 
-def settings(entry_id: str, environ: Mapping[str, str], **config: Any) -> Settings:
+def settings(entry_id: str, environ: Mapping[str, str], **config: Any) -> ProviderSettings:
     prefix, _, rest = entry_id.partition(":")
     found = read(prefix, rest, config, surroundings(environ))
     assert not isinstance(found, list), found
@@ -112,7 +112,7 @@ def test_models_share_a_lane_where_they_share_limits(prefix: str) -> None:
     assert (one.lane_key != other.lane_key) is service.limits_per_model
 
 
-def test_keys_and_organisations_have_lanes_of_their_own() -> None:
+def test_keys_and_organizations_have_separate_lanes() -> None:
     """Other settings of the entries do not matter."""
     (one, same, *others) = (
         endpoint("openai:m", {"OPENAI_API_KEY": "sk-1"}),
@@ -156,7 +156,9 @@ AZURE_URL = "https://a.openai.azure.com/openai"
         ),
     ],
 )
-def test_azure_is_asked_with_or_without_a_version(config: Mapping[str, Any], expected: str) -> None:
+def test_azure_is_called_with_or_without_a_version(
+    config: Mapping[str, Any], expected: str
+) -> None:
     """With a version the deployment is in the URL; without one, in the body."""
     assert url("azure:my/one", AZURE, **config) == expected
 
@@ -220,7 +222,7 @@ def test_azure_takes_a_token_in_place_of_a_key() -> None:
         ),
     ],
 )
-def test_the_id_says_what_is_asked_and_where(
+def test_the_id_determines_kind_and_endpoint(
     entry_id: str, environ: Mapping[str, str], expected: str
 ) -> None:
     """Kinds may be omitted; then the names of OpenAI's own models decide."""
@@ -296,7 +298,7 @@ def test_a_version_of_azure_is_one_of_chat_completions() -> None:
         ),
     ],
 )
-def test_what_names_nothing_is_told(
+def test_incomplete_ids_are_reported(
     entry_id: str, config: Mapping[str, Any], expected: list[Problem]
 ) -> None:
     """The hint says what to write, and all other problems are reported too."""
@@ -307,7 +309,7 @@ def test_what_names_nothing_is_told(
     ("entry_id", "meant"),
     [("opnrouter:a/b:free", "openrouter:a/b:free"), ("mistal:m", "mistral:m")],
 )
-def test_a_misspelt_service_is_told_with_what_was_meant(entry_id: str, meant: str) -> None:
+def test_a_misspelt_service_suggests_the_nearest(entry_id: str, meant: str) -> None:
     """The hint has the whole id, to be copied."""
     with pytest.raises(SuiteError) as caught:
         resolve(entry_id, {}, environ={}, directory=Path(), templates=Templates(), custom={})
@@ -315,7 +317,7 @@ def test_a_misspelt_service_is_told_with_what_was_meant(entry_id: str, meant: st
     assert (problem.hint or "").startswith(f'did you mean "{meant}"?')
 
 
-def test_a_request_to_mistral_holds_only_what_it_knows() -> None:
+def test_a_request_to_mistral_has_only_known_keys() -> None:
     """One unknown key in the body would fail every call."""
     found = settings("mistral:m", {"MISTRAL_API_KEY": KEY}, seed=3, metrics="ttft")
     assert isinstance(found, AdapterSettings)

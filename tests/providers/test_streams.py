@@ -11,7 +11,7 @@ from trioeval.providers.vendors.gemini import read_reply
 from trioeval.providers.vendors.openai_chat import join_chunks
 
 
-def test_what_replaced_a_text_stands() -> None:
+def test_replaced_text_is_kept() -> None:
     """Only a text that still exists grows."""
     texts = Texts()
     block: dict[str, object] = {"a": "", "b": "x", "c": "x"}

@@ -67,7 +67,7 @@ PARTS = [{"text": "Hm. ", "thought": True}, {"text": "So.", "thought": True}, {"
         ),
     ],
 )
-def test_what_was_thought_is_told_apart_from_what_was_said(
+def test_reasoning_is_separated_from_the_output(
     entry: str, data: Any, thoughts: list[str], said: str, config: dict[str, Any]
 ) -> None:
     """The distinction does not depend on whether the output shows it."""
@@ -81,7 +81,7 @@ def test_what_was_thought_is_told_apart_from_what_was_said(
 @pytest.mark.parametrize(
     "raw", [None, "text", [], {"choices": [1]}, {"content": "text"}, {"output": [{"type": 1}]}]
 )
-def test_who_tells_no_thoughts_has_none(raw: Any) -> None:
+def test_a_reply_without_reasoning_has_none(raw: Any) -> None:
     assert thoughts_in(raw) == []
     text = "Thinking: is hard.\n\nYes."
     assert without_thinking(Reply(output=text, raw=raw)) == text

@@ -76,7 +76,7 @@ def test_files_that_cannot_be_used_are_problems_of_the_entry(
     assert problems(URL, folder, tls=files) == told
 
 
-def test_files_that_went_away_are_told(folder: Path) -> None:
+def test_removed_files_are_reported(folder: Path) -> None:
     """They may be removed between the check and the reading."""
     missing, one = folder / "none.pem", folder / "one.pem"
     told = "cannot be read: No such file or directory"
@@ -84,18 +84,18 @@ def test_files_that_went_away_are_told(folder: Path) -> None:
     assert check_tls(TlsSettings(certificate=one, key=missing)) == {"key": told}
 
 
-def test_who_has_no_certificate_shows_none() -> None:
+def test_a_client_without_a_certificate_presents_none() -> None:
     """The context is unchanged."""
     load_identity(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), TlsSettings())
 
 
-def test_a_folder_is_no_file(tmp_path: Path) -> None:
+def test_a_folder_is_not_a_file(tmp_path: Path) -> None:
     """It is reported as a missing file."""
     assert problems(URL, tmp_path, tls={"ca": "."}) == ['.config.tls.ca: file "." not found']
 
 
 @pytest.mark.slow
-def test_nobody_is_asked_for_a_passphrase(folder: Path) -> None:
+def test_no_passphrase_is_requested(folder: Path) -> None:
     """A process without an interactive terminal must not wait for input."""
     code = (
         "import sys; from pathlib import Path; from trioeval.providers.http.tls import check_tls\n"

@@ -32,7 +32,7 @@ def posted(respond: Callable[[Seen], Answer | None], data: Any, **environ: str) 
     return trio.run(main)
 
 
-def test_a_webhook_is_told_the_variables_of_its_row_and_nothing_of_its_run(
+def test_a_webhook_gets_the_variables_of_its_row_and_nothing_of_its_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The request is the same in each run, so that a server may cache its replies."""
@@ -85,12 +85,12 @@ def test_a_webhook_is_sent_json_and_answers_with_json() -> None:
         (Answer(200, b" " * (LARGEST + 1)), "the webhook is unreachable"),
     ],
 )
-def test_what_is_no_answer_is_an_error(answer: Answer, said: str) -> None:
+def test_an_invalid_reply_is_an_error(answer: Answer, said: str) -> None:
     """It is not a judgement of the output."""
     assert posted(lambda _: answer, {}).startswith(said)
 
 
-def test_a_webhook_that_is_silent_is_given_up() -> None:
+def test_a_silent_webhook_times_out() -> None:
     """The environment sets the time limit."""
     said = posted(lambda _: None, {}, WEBHOOK_TIMEOUT="50")
     assert said == "the webhook did not reply within 0.05 seconds (WEBHOOK_TIMEOUT)"

@@ -122,7 +122,7 @@ def test_no_worker_is_started_before_it_is_needed(tmp_path: Path) -> None:
     assert with_workers(spec(tmp_path, environ={"FAMILY": mark}, workers=8), body) == [0, 1]
 
 
-def test_calls_side_by_side_have_workers_of_their_own(tmp_path: Path) -> None:
+def test_concurrent_calls_have_separate_workers(tmp_path: Path) -> None:
     """Up to the maximum: none of the three replies before all have started."""
     for place in range(3):
         os.mkfifo(tmp_path / f"pid{place}")
@@ -205,7 +205,7 @@ def test_waiting_for_a_worker_is_not_time_of_the_call(tmp_path: Path) -> None:
         "sys.stdout.close()",
     ],
 )
-def test_what_the_code_prints_is_no_answer(tmp_path: Path, noise: str) -> None:
+def test_output_of_the_code_is_not_a_reply(tmp_path: Path, noise: str) -> None:
     """Output is ignored, however it is printed."""
 
     async def body(workers: Workers) -> list[Any]:
@@ -214,7 +214,7 @@ def test_what_the_code_prints_is_no_answer(tmp_path: Path, noise: str) -> None:
     assert with_workers(spec(tmp_path), body) == [0, 1]
 
 
-def test_what_the_code_starts_does_not_hold_the_channel(tmp_path: Path) -> None:
+def test_child_processes_do_not_hold_the_channel(tmp_path: Path) -> None:
     """This holds even if a child gets every open descriptor."""
     look = (
         "subprocess.run(['ls', '-l', '/proc/self/fd'], close_fds=False, stdout=-1).stdout.decode()"
@@ -253,7 +253,7 @@ def test_code_runs_as_if_its_file_were_the_program(tmp_path: Path) -> None:
     assert with_workers(found, body) == expected
 
 
-def test_an_exception_is_told_with_its_place(tmp_path: Path) -> None:
+def test_an_exception_is_reported_with_its_place(tmp_path: Path) -> None:
     """Other calls are not affected: the worker stays."""
 
     async def body(workers: Workers) -> tuple[ProviderError, Any, Any]:
@@ -278,7 +278,7 @@ def test_an_exception_is_told_with_its_place(tmp_path: Path) -> None:
         ("(_ for _ in ()).throw(ValueError('a\\n  b'))", "ValueError: a b"),
     ],
 )
-def test_a_result_that_is_no_json_is_shown(tmp_path: Path, prompt: str, message: str) -> None:
+def test_a_result_that_is_not_json_is_shown(tmp_path: Path, prompt: str, message: str) -> None:
     """It cannot be passed on."""
     assert str(failed(tmp_path, prompt)) == f"unexpected: python:mine.py: {message}"
 
@@ -348,7 +348,7 @@ def test_a_worker_that_exits_waits_for_no_thread(tmp_path: Path) -> None:
         ("throw(BaseExceptionGroup('two', [KeyboardInterrupt()]))", "BaseExceptionGroup: two"),
     ],
 )
-def test_what_a_cancelled_task_raises_ends_its_call_alone(
+def test_an_exception_of_a_cancelled_task_ends_only_its_call(
     tmp_path: Path, prompt: str, what: str
 ) -> None:
     """The worker continues."""
@@ -361,7 +361,7 @@ def test_what_a_cancelled_task_raises_ends_its_call_alone(
     assert error.message.startswith(f"python:mine.py: {what}".strip())
 
 
-def test_a_worker_that_somebody_kills_in_the_middle_of_a_call_is_replaced(tmp_path: Path) -> None:
+def test_a_worker_that_is_killed_in_the_middle_of_a_call_is_replaced(tmp_path: Path) -> None:
     """The end is noticed at once."""
     os.mkfifo(tmp_path / "pid")
 
@@ -452,7 +452,7 @@ def test_a_cancelled_call_ends_its_worker(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_file_that_crashes_three_times_in_a_row_is_given_up(tmp_path: Path) -> None:
+def test_a_file_that_crashes_three_times_in_a_row_is_fatal(tmp_path: Path) -> None:
     """The failure is fatal for the lane; a success resets the count, and a late call does not count."""
 
     async def body(workers: Workers) -> list[Any]:
@@ -537,7 +537,7 @@ def test_a_copy_that_outlives_its_worker_is_not_waited_for(tmp_path: Path) -> No
         ("def call_api(:", "SyntaxError: "),
     ],
 )
-def test_a_file_that_cannot_be_loaded_serves_nobody(
+def test_a_file_that_cannot_be_loaded_fails_every_call(
     tmp_path: Path, text: str, message: str
 ) -> None:
     """The failure is fatal for the lane."""
@@ -554,7 +554,7 @@ def test_a_file_that_ends_the_program_is_a_crash(tmp_path: Path) -> None:
     )
 
 
-def test_an_interpreter_that_cannot_be_started_is_told(tmp_path: Path) -> None:
+def test_an_interpreter_that_cannot_be_started_is_reported(tmp_path: Path) -> None:
     """It is a failure of the call."""
     found = spec(tmp_path)
     missing = WorkerSpec(
@@ -571,7 +571,7 @@ def test_an_interpreter_that_cannot_be_started_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_idle_workers_may_finish_what_they_have_to(tmp_path: Path) -> None:
+def test_idle_workers_may_finish_their_work(tmp_path: Path) -> None:
     """This holds at the end of a run that was not cancelled."""
     later = "__import__('atexit').register(open('done', 'w').close)"
 
@@ -632,7 +632,7 @@ trio.run(main)
 
 
 @pytest.mark.slow
-def test_workers_end_when_the_program_that_asked_is_killed(tmp_path: Path) -> None:
+def test_workers_end_when_their_parent_is_killed(tmp_path: Path) -> None:
     """Workers notice it themselves, even in an endless loop."""
     spec(tmp_path)
     os.mkfifo(tmp_path / "pids")

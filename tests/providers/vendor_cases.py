@@ -10,7 +10,7 @@ import pytest
 
 from trioeval.errors import Problem, ProviderError
 from trioeval.providers.base import Guardrails, Reply, Request
-from trioeval.providers.config import Reader, Settings, Surroundings
+from trioeval.providers.config import EntryContext, ProviderSettings, Reader
 from trioeval.providers.http.adapter import Adapter, AdapterSettings
 from trioeval.providers.http.streams import ServerEvent
 from trioeval.providers.http.wire import HttpReply
@@ -166,7 +166,7 @@ class Vendor:
 
     def read(
         self, config: Data, environ: Mapping[str, str] = ENVIRON, entry: str | None = None
-    ) -> Settings | list[Problem]:
+    ) -> ProviderSettings | list[Problem]:
         """Return the entry's settings, or its problems."""
         return read_entry(self.reader, entry or self.entry, config, environ)
 
@@ -191,10 +191,10 @@ class Vendor:
 
 def read_entry(
     reader: Reader, entry: str, config: Data, environ: Mapping[str, str] = ENVIRON
-) -> Settings | list[Problem]:
+) -> ProviderSettings | list[Problem]:
     """Return the settings of an id and its config, or their problems."""
     prefix, _, rest = entry.partition(":")
-    around = Surroundings(environ=environ, directory=Path(), templates=TEMPLATES)
+    around = EntryContext(environ=environ, directory=Path(), templates=TEMPLATES)
     return reader(prefix, rest, config, around)
 
 

@@ -13,8 +13,14 @@ from trioeval.loading.load import parse_suite
 from trioeval.pytest_plugin.host import Host, Session, WantedFile
 from trioeval.pytest_plugin.items import SuiteSession
 from trioeval.pytest_plugin.keys import Key, RowKey, TaskKey
-from trioeval.pytest_plugin.loading import LoadedFile, Names, Settings, load_file, named_items
-from trioeval.pytest_plugin.outcome import Answers, Told, told_of_row, told_of_task
+from trioeval.pytest_plugin.loading import (
+    CollectedSuite,
+    Names,
+    PluginSettings,
+    load_file,
+    named_items,
+)
+from trioeval.pytest_plugin.outcome import ItemResult, ItemResults, result_of_row, result_of_task
 from trioeval.pytest_plugin.suite_run import FileRun, chosen
 from trioeval.report import row_json
 from trioeval.report.records import RowRecord
@@ -39,8 +45,8 @@ def test_every_end_of_a_row_has_one_of_its_item() -> None:
     good, bad = rows(
         prompts=["{{x}}"], defaultTest=EQUALS, tests=[{"vars": {"x": x}} for x in ("good", "bad")]
     )
-    assert told_of_row(RowRecord.of(row_json(good, "r"))).ending == "passed"
-    told = told_of_row(RowRecord.of(row_json(bad, "r")))
+    assert result_of_row(RowRecord.of(row_json(good, "r"))).ending == "passed"
+    told = result_of_row(RowRecord.of(row_json(bad, "r")))
     assert (told.ending, told.text.splitlines()[1:]) == (
         "failed",
         ["prompt:", "    bad", "output:", "    bad"],
@@ -55,7 +61,7 @@ def test_every_end_of_a_row_has_one_of_its_item() -> None:
         row = attrs.evolve(
             bad, outcome=outcome, status=type(bad.status).ERROR, error="\x1b[2Jwhy", verdict=None
         )
-        told = told_of_row(RowRecord.of(row_json(row, "r")))
+        told = result_of_row(RowRecord.of(row_json(row, "r")))
         assert told.ending == ending
         assert "\x1b" not in told.text
         assert told.text.startswith("no verdict: " if ending == "failed" else "[2Jwhy")
@@ -68,7 +74,7 @@ def test_a_task_ends_as_the_worst_of_its_rows() -> None:
         defaultTest=EQUALS,
         tests=[{"vars": {"x": x}} for x in ("good", *map(str, range(20)))],
     )
-    told = told_of_task("t", found, None, is_dataset=False)
+    told = result_of_task("t", found, None, is_dataset=False)
     lines = told.text.splitlines()
     assert told.ending == "failed"
     assert (lines[0], len(lines), lines[-1]) == (
@@ -76,10 +82,10 @@ def test_a_task_ends_as_the_worst_of_its_rows() -> None:
         12,
         "… and 10 more",
     )
-    assert told_of_task("t", found[:1], None, is_dataset=False).ending == "passed"
-    assert told_of_task("t", [], None, is_dataset=False).ending == "skipped"
-    assert told_of_task("t", [], None, is_dataset=True).ending == "passed"
-    assert told_of_task("t", [], "2 rows lost", is_dataset=True).ending == "failed"
+    assert result_of_task("t", found[:1], None, is_dataset=False).ending == "passed"
+    assert result_of_task("t", [], None, is_dataset=False).ending == "skipped"
+    assert result_of_task("t", [], None, is_dataset=True).ending == "passed"
+    assert result_of_task("t", [], "2 rows lost", is_dataset=True).ending == "failed"
 
 
 def test_what_a_row_cannot_be_without_is_run_with_it() -> None:
@@ -131,7 +137,7 @@ def test_names_are_parts_of_ids_that_pytest_and_github_leave_alone() -> None:
 @pytest.mark.parametrize("text", ["::error::x", "a\n  ::add-mask::x", "a\r::x::", "a ##[group]x"])
 def test_no_reason_is_a_command_of_github(text: str) -> None:
     """Indented or not, on whatever line."""
-    told = Told(ending="failed", text=text)
+    told = ItemResult(ending="failed", text=text)
     assert_inert_log(told.text)
     assert told.text.replace("\\", "") == text
 
@@ -156,8 +162,8 @@ def test_every_item_has_a_name_of_its_own_and_a_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("failure", "ending"), [(None, "skipped"), ("the disk is full", "failed")])
 def test_what_is_never_told_is_no_success(failure: str | None, ending: str) -> None:
     """Whoever waits is told how the run ended."""
-    answers, key = Answers(), RowKey(None, 0, 0)
-    answers.tell({key: Told(ending="passed")})
+    answers, key = ItemResults(), RowKey(None, 0, 0)
+    answers.tell({key: ItemResult(ending="passed")})
     answers.end(failure)
     assert answers.wait(key).ending == "passed"
     assert answers.wait(RowKey(None, 1, 0)).ending == ending
@@ -175,20 +181,20 @@ def test_nobody_waits_for_a_thread_that_has_ended(
     path.write_text('{"providers": ["echo"], "prompts": ["p"], "tests": [{"vars": {"x": 1}}]}')
     key = RowKey(None, 0, 0)
     wanted = {file: WantedFile(file, "f", frozenset([key])) for file in two_of(path)}
-    host = Host(Session(tmp_path, "s", Settings(is_cached=False)), wanted)
+    host = Host(Session(tmp_path, "s", PluginSettings(is_cached=False)), wanted)
     monkeypatch.setattr(FileRun, "serve", leave)
     for file in wanted:
         assert host.wait(file, key).ending == "failed"
     host.close(at_once=True)
     (tmp_path / "results.db").unlink()
     (tmp_path / "results.db").mkdir()
-    host = Host(Session(tmp_path, "s", Settings(is_cached=False)), wanted)
+    host = Host(Session(tmp_path, "s", PluginSettings(is_cached=False)), wanted)
     for file in wanted:
         assert "this is a folder" in host.wait(file, key).text
     host.close(at_once=True)
 
 
-def two_of(path: Path) -> list[LoadedFile]:
+def two_of(path: Path) -> list[CollectedSuite]:
     return [load_file(path, None), load_file(path, None)]
 
 
@@ -207,7 +213,7 @@ def test_a_session_that_broke_off_starts_nothing_more(
     tmp_path: Path,
 ) -> None:
     """Whatever pytest says of its end; and what is interrupted again lets pytest tell the rest."""
-    session = SuiteSession(Session(tmp_path, "s", Settings()))
+    session = SuiteSession(Session(tmp_path, "s", PluginSettings()))
     session.host = host = cast("Any", Closing())
     about = SimpleNamespace(config=SimpleNamespace(pluginmanager=pytest.PytestPluginManager()))
     session.pytest_sessionfinish(cast("Any", about), pytest.ExitCode.TESTS_FAILED)

@@ -9,9 +9,9 @@ from asked_questions import RIGHT, Pupil, asked, quiz
 
 from trioeval import Reply, Request, Row, make_lanes, parse_suite, prepare, run_suite
 from trioeval.errors import LimitError, SuiteError
-from trioeval.evaluation.metering import Meter
+from trioeval.evaluation.metering import CallMeter
 from trioeval.limits.memory import MemoryLimits
-from trioeval.limits.model import Limit
+from trioeval.limits.model import SharedLimit
 from trioeval.providers import Usage
 from trioeval.providers.metering import Metering
 from trioeval.question_eval.result import question_of
@@ -225,7 +225,7 @@ def test_a_prompt_evaluation_counts_against_limits_as_well() -> None:
 def test_estimates_on_a_lane_with_a_limit_of_tokens_are_bounds() -> None:
     """They ignore learned values; on other lanes estimates are likely values."""
     known = Metering(longest_reply=1000)
-    meter = Meter(
+    meter = CallMeter(
         [known, known], ["a", "b"], bounds_only=False, bounded_lanes=frozenset({"a"}), guess=2048
     )
     for place in (0, 1):
@@ -251,7 +251,7 @@ def test_a_provider_that_bounds_its_replies_is_believed() -> None:
     ]
     for known, given, budgeted, shared in cases:
         for bounds_only, bound in ((True, budgeted), (False, shared)):
-            meter = Meter(
+            meter = CallMeter(
                 [known],
                 ["a"],
                 bounds_only=bounds_only,
@@ -340,7 +340,7 @@ def test_replies_that_are_longer_than_a_limit_are_warned_of(
 
 def test_tools_count_as_part_of_the_prompt() -> None:
     """Parts of a single call are not part of the overhead."""
-    meter = Meter([Metering()], ["a"], bounds_only=True)
+    meter = CallMeter([Metering()], ["a"], bounds_only=True)
     assert meter.estimate(0, "", {"tools": ["x"]}).prompt_bound == len('{"tools": ["x"]}')
 
 
@@ -369,4 +369,6 @@ def test_definitions_of_limits_are_those_of_the_suite(tmp_path: Path) -> None:
     limit = {"key": "pupils:rpm", "kind": "rolling", "capacity": 3, "windowSeconds": 60}
     suite = parse_suite(limited(tmp_path, 1, limit), allow_outside=True)
     assert suite.limits is not None
-    assert suite.limits.limits == (Limit(key="pupils:rpm", kind="rolling", capacity=3, window=60),)
+    assert suite.limits.limits == (
+        SharedLimit(key="pupils:rpm", kind="rolling", capacity=3, window=60),
+    )

@@ -17,7 +17,7 @@ from trioeval.errors import ProviderError, SuiteError
 from trioeval.grading.patterns import compile_javascript
 from trioeval.kernel.reservations import Permits
 from trioeval.limits.memory import MemoryLimits
-from trioeval.limits.model import Decision, LeaseRequest, Limit, LimitKey
+from trioeval.limits.model import Decision, LeaseRequest, LimitKey, SharedLimit
 from trioeval.limits.remote import open_remote
 from trioeval.providers import Usage
 from trioeval.question_eval.result import question_of
@@ -237,7 +237,7 @@ def test_qe_40_no_questions_and_a_file_that_is_none(tmp_path: Path) -> None:
 class _Limits:
     """Opens limits in memory during the run, and keeps a reference."""
 
-    limits: list[Limit]
+    limits: list[SharedLimit]
     uses: list[LimitKey]
     opened: MemoryLimits | None = None
 
@@ -249,7 +249,7 @@ class _Limits:
 
 
 def _two_at_once() -> _Limits:
-    limit = Limit(key="pupils:concurrency", kind="concurrency", capacity=2, timeout=60)
+    limit = SharedLimit(key="pupils:concurrency", kind="concurrency", capacity=2, timeout=60)
     return _Limits([limit], [LimitKey("pupils:concurrency", "slots")])
 
 
@@ -277,7 +277,7 @@ def test_qe_41_a_cancelled_run_leaves_results_and_no_leases(tmp_path: Path) -> N
 class _Keeper(MemoryLimits):
     """A limit server that counts its requests."""
 
-    def __init__(self, limits: Sequence[Limit]) -> None:
+    def __init__(self, limits: Sequence[SharedLimit]) -> None:
         super().__init__(limits)
         self.asked: list[LeaseRequest] = []
 
@@ -294,7 +294,7 @@ def test_ql_16_and_17_a_limit_that_never_allows_a_call_is_a_runtime_error(
     tmp_path: Path, key: str, reason: str, *, is_remote: bool
 ) -> None:
     """The question ends at once, with the reason of the limit server, which is called once."""
-    small = Limit(key="few:tokens", kind="budget", capacity=10)
+    small = SharedLimit(key="few:tokens", kind="budget", capacity=10)
     uses, permits, asked_for = [LimitKey(key, "tokens")], dict[str, Permits](), list[LeaseRequest]()
 
     async def around(go: Callable[..., Awaitable[None]], _ran: Ran) -> None:
@@ -487,7 +487,7 @@ def test_all_questions_are_queued_first(tmp_path: Path) -> None:
 
 def test_qe_51_a_limit_without_room_is_reported_once(tmp_path: Path) -> None:
     """The event contains the delay and the limit; then the question is reserved."""
-    limit = Limit(key="pupils:rpm", kind="rolling", capacity=1, window=60)
+    limit = SharedLimit(key="pupils:rpm", kind="rolling", capacity=1, window=60)
     limits = _Limits([limit], [LimitKey("pupils:rpm", "requests")])
     ran = asked(quiz(tmp_path, 2), Pupil(), permits=limits)
     wait = "waiting_rate_limit"

@@ -9,7 +9,14 @@ import attrs
 from finished import headed, records_of, results_of, rows_of
 
 import trioeval
-from trioeval.kernel.events import CallEnded, CallStarted, LimitChanged, Throttled, Waiting, Why
+from trioeval.kernel.events import (
+    CallEnded,
+    CallStarted,
+    LimitChanged,
+    Throttled,
+    Waiting,
+    WaitReason,
+)
 from trioeval.report import Results, RunInfo, Totals
 from trioeval.report.activity import Activity
 from trioeval.report.records import RowRecord
@@ -113,8 +120,8 @@ def made_activity() -> Mapping[str, Any]:
     """What two lanes did in 44 seconds."""
     told = Activity(began_at=0.0)
     for lane, most, why in (
-        ("openai:gpt-6-mini", 8, Why.TOKENS),
-        ("anthropic:haiku-5", 4, Why.PACE),
+        ("openai:gpt-6-mini", 8, WaitReason.TOKENS),
+        ("anthropic:haiku-5", 4, WaitReason.PACE),
     ):
         at = 0.0
         told.observe(LimitChanged(at, lane, most, most))
@@ -129,7 +136,7 @@ def made_activity() -> Mapping[str, Any]:
             if number % 20 == 10:
                 told.observe(Waiting(at + 0.02, lane, why, None, number))
             if number % 50 == 40:
-                told.observe(Waiting(at + 0.05, lane, Why.SLOT, None, number))
+                told.observe(Waiting(at + 0.05, lane, WaitReason.SLOT, None, number))
     return told.json(44.0)
 
 

@@ -27,7 +27,7 @@ from trioeval.kernel import (
     Plan,
     Throttled,
     Waiting,
-    Why,
+    WaitReason,
     collect,
 )
 from trioeval.report.activity import (
@@ -42,7 +42,7 @@ from trioeval.testing import run_virtual
 
 # Dyadic, so that sums are exact: no law is lost in the last digit.
 steps = st.integers(0, 400).map(lambda n: n / 8) | st.sampled_from((0.0, 0.125, 5000.0))
-reasons = st.sampled_from(list(Why))
+reasons = st.sampled_from(list(WaitReason))
 
 
 @attrs.frozen
@@ -51,7 +51,7 @@ class Step:
 
     after: float
     what: str
-    why: Why
+    why: WaitReason
     number: int
 
 
@@ -90,8 +90,10 @@ def event_of(step: Step, at: float, in_flight: int) -> Event | None:
 
 
 @given(scripts, st.sampled_from((0.0, 1024.0, 2.0**20)))
-@example([Step(0.0, "wait", Why.PACE, 9), Step(5000.0, "tell", Why.PACE, 0)], 0.0)
-@example([Step(0.125, "start", Why.SLOT, 1), Step(5000.0, "start", Why.SLOT, 2)], 1024.0)
+@example([Step(0.0, "wait", WaitReason.PACE, 9), Step(5000.0, "tell", WaitReason.PACE, 0)], 0.0)
+@example(
+    [Step(0.125, "start", WaitReason.SLOT, 1), Step(5000.0, "start", WaitReason.SLOT, 2)], 1024.0
+)
 def test_buckets_add_up_to_the_totals(script: list[Step], began_at: float) -> None:
     """Of starts, refusals, tokens and waits, however long it takes; and there are never too many."""
     activity, at, in_flight = Activity(began_at), began_at, 0
@@ -185,7 +187,7 @@ def test_a_run_tells_what_it_waited_for() -> None:
     )
     told = activity.json(ended_at)
     assert told["durationS"] == 44
-    assert longest_waits([told]) == [LaneWait("a", Why.TOKENS, 31.0)]
+    assert longest_waits([told]) == [LaneWait("a", WaitReason.TOKENS, 31.0)]
 
 
 def test_what_is_not_told_is_not_guessed() -> None:
@@ -233,7 +235,7 @@ def test_a_wait_that_nobody_goes_on_with_does_not_count_until_the_end() -> None:
     )
     assert ended_at == 60
     # Nobody says when it was given up, so it counts until the pace would have been open.
-    assert activity.lane("b").waited(ended_at) == {Why.PACE: 9.0}
+    assert activity.lane("b").waited(ended_at) == {WaitReason.PACE: 9.0}
     assert activity.lane("b").waits_for(ended_at) is None
     assert sum(activity.lane("a").waited(ended_at).values()) == 0
 
@@ -251,7 +253,7 @@ def test_a_slot_that_is_free_is_waited_for_no_more() -> None:
 
     activity, ended_at = watched([LaneSpec("a"), LaneSpec("b", 1)], [Job(0, "b", 52.0)], two)
     assert ended_at == 60
-    assert activity.lane("b").waited(ended_at) == {Why.SLOT: 7.0}
+    assert activity.lane("b").waited(ended_at) == {WaitReason.SLOT: 7.0}
 
 
 def test_a_call_that_is_given_up_in_line_does_not_wait_on() -> None:
@@ -267,7 +269,7 @@ def test_a_call_that_is_given_up_in_line_does_not_wait_on() -> None:
         [LaneSpec("a"), LaneSpec("b", rpm=6)], [Job(0, "b", 60.0)], impatient
     )
     assert ended_at == 63
-    assert activity.lane("b").waited(ended_at) == {Why.PACE: 10.0}
+    assert activity.lane("b").waited(ended_at) == {WaitReason.PACE: 10.0}
 
 
 def test_a_job_that_is_started_does_not_wait_for_its_lane() -> None:
@@ -285,42 +287,42 @@ def test_a_job_that_is_started_does_not_wait_for_its_lane() -> None:
         [LaneSpec("a")], [Job(0, "a", 1.0)], slowly, meanwhile=resume, before=lambda a: a.pause()
     )
     assert ended_at == 12
-    assert activity.lane("a").waited(ended_at) == {Why.PAUSED: 4.0}
+    assert activity.lane("a").waited(ended_at) == {WaitReason.PAUSED: 4.0}
 
 
 def test_a_back_off_counts_where_the_lane_has_nothing_else_to_do() -> None:
     """And the wait for one's turn never: it is the wait of who stands before."""
     lane = LaneActivity(0.0)
     lane.started(CallStarted(0.0, 1, "a"))
-    lane.waiting(Waiting(1.0, "a", Why.BACKOFF, 3.0, 2))
-    lane.waiting(Waiting(1.0, "a", Why.TURN, None, 3))
+    lane.waiting(Waiting(1.0, "a", WaitReason.BACKOFF, 3.0, 2))
+    lane.waiting(Waiting(1.0, "a", WaitReason.TURN, None, 3))
     assert lane.wait is None
     lane.ended(CallEnded(4.0, 1, "a"))
-    lane.waiting(Waiting(4.0, "a", Why.BACKOFF, 6.0, 1))
-    assert lane.waited(5.0) == {Why.BACKOFF: 1.0}
+    lane.waiting(Waiting(4.0, "a", WaitReason.BACKOFF, 6.0, 1))
+    assert lane.waited(5.0) == {WaitReason.BACKOFF: 1.0}
     lane.started(CallStarted(6.0, 1, "a"))
-    assert lane.waited(9.0) == {Why.BACKOFF: 2.0}
+    assert lane.waited(9.0) == {WaitReason.BACKOFF: 2.0}
 
 
 def test_a_back_off_takes_no_ones_place() -> None:
     """Neither that of who is first in line, nor of a longer one; a wait that is over keeps nobody out."""
     lane = LaneActivity(0.0)
-    lane.waiting(Waiting(0.0, "a", Why.BACKOFF, 10.0, 1))
-    lane.waiting(Waiting(1.0, "a", Why.BACKOFF, 3.0, 2))
-    assert lane.waited(9.0) == {Why.BACKOFF: 9.0}
-    lane.waiting(Waiting(9.0, "a", Why.BACKOFF, 12.0, 2))
-    assert lane.waited(20.0) == {Why.BACKOFF: 12.0}
-    lane.waiting(Waiting(20.0, "a", Why.BLOCKED, 80.0, 3))
-    lane.waiting(Waiting(20.0, "a", Why.BACKOFF, 81.0, 1))
-    assert lane.waited(90.0) == {Why.BACKOFF: 12.0, Why.BLOCKED: 60.0}
-    lane.waiting(Waiting(90.0, "a", Why.BACKOFF, 91.0, 1))
-    assert lane.waited(99.0) == {Why.BACKOFF: 13.0, Why.BLOCKED: 60.0}
+    lane.waiting(Waiting(0.0, "a", WaitReason.BACKOFF, 10.0, 1))
+    lane.waiting(Waiting(1.0, "a", WaitReason.BACKOFF, 3.0, 2))
+    assert lane.waited(9.0) == {WaitReason.BACKOFF: 9.0}
+    lane.waiting(Waiting(9.0, "a", WaitReason.BACKOFF, 12.0, 2))
+    assert lane.waited(20.0) == {WaitReason.BACKOFF: 12.0}
+    lane.waiting(Waiting(20.0, "a", WaitReason.BLOCKED, 80.0, 3))
+    lane.waiting(Waiting(20.0, "a", WaitReason.BACKOFF, 81.0, 1))
+    assert lane.waited(90.0) == {WaitReason.BACKOFF: 12.0, WaitReason.BLOCKED: 60.0}
+    lane.waiting(Waiting(90.0, "a", WaitReason.BACKOFF, 91.0, 1))
+    assert lane.waited(99.0) == {WaitReason.BACKOFF: 13.0, WaitReason.BLOCKED: 60.0}
 
 
 def test_a_wait_that_is_over_stands_in_its_buckets() -> None:
     """Though nobody has told its end before the run was over."""
     lane = LaneActivity(0.0)
-    lane.waiting(Waiting(0.0, "a", Why.PACE, 5.0, 1))
+    lane.waiting(Waiting(0.0, "a", WaitReason.PACE, 5.0, 1))
     told = lane.json(20.0)
     assert told["waits"] == {"pace": 5.0}
     assert sum(bucket[-1].get("pace", 0.0) for bucket in told["buckets"]) == pytest.approx(5)
@@ -351,8 +353,8 @@ def test_the_longest_waits_of_several_executions_are_added() -> None:
     first = {"lanes": {"a": {"waits": {"tokens": 20.0, "slot": 1.0}}, "b": {"waits": {"pace": 7}}}}
     second = {"lanes": {"a": {"waits": {"tokens": 11.0}}}}
     assert longest_waits([first, second]) == [
-        LaneWait("a", Why.TOKENS, 31.0),
-        LaneWait("b", Why.PACE, 7.0),
-        LaneWait("a", Why.SLOT, 1.0),
+        LaneWait("a", WaitReason.TOKENS, 31.0),
+        LaneWait("b", WaitReason.PACE, 7.0),
+        LaneWait("a", WaitReason.SLOT, 1.0),
     ]
     assert longest_waits([]) == []

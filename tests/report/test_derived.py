@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from trioeval.cli.app import run_command_line
-from trioeval.documents.files import Around
+from trioeval.documents.files import FileContext
 from trioeval.report.totals import ColumnTotals, derive
 from trioeval.run import Status
 from trioeval.suite.model import DerivedMetric
 
-AROUND = Around(directory=Path("/nowhere"))
+AROUND = FileContext(directory=Path("/nowhere"))
 
 
 def column(**named: float) -> ColumnTotals:
@@ -88,5 +88,5 @@ def test_a_run_tells_derived_metrics_of_each_column(
         {"m": 2, "share": 0.5, "percent": 50}
     ] * 2
     said = " ".join(capsys.readouterr().err.split())
-    wrong = 'file://own.py:words must give a finite number, got "many"'
+    wrong = 'file://own.py:words must return a finite number, got "many"'
     assert said.count(f'warning: the derived metric "wrong" is left out: {wrong}') == 1

@@ -1,10 +1,10 @@
-"""Why a job took so long, told from the events of its run."""
+"""WaitReason a job took so long, told from the events of its run."""
 
 import attrs
 import pytest
 
 from trioeval.errors import Fault
-from trioeval.kernel import Edge, Event, LaneSpec, Noted, Reserving, Shortage, Waiting, Why
+from trioeval.kernel import Edge, Event, LaneSpec, Noted, Reserving, Shortage, Waiting, WaitReason
 from trioeval.report.explain import explain
 from trioeval.testing import (
     AttemptScript,
@@ -53,7 +53,7 @@ def test_the_wait_for_a_permit_is_told_with_the_limits_that_lack_room() -> None:
     lack = Shortage("rate_limit", ("team:rpm", "team:tpm"), 4.5)
     events: list[Event] = [
         Reserving(1.0, 0, "a"),
-        Waiting(1.0, "a", Why.SHARED_LIMIT, 4.5, 0, lack),
+        Waiting(1.0, "a", WaitReason.SHARED_LIMIT, 4.5, 0, lack),
         Noted(5.0, 0, "parsing", {"characters": 3}),
     ]
     assert explain(events, 0).moments == (
@@ -87,7 +87,7 @@ def test_the_wait_for_a_permit_is_told_with_the_limits_that_lack_room() -> None:
 )
 def test_what_a_permit_lacks_is_told_in_words(lack: Shortage, said: str) -> None:
     """Also where it is no limit that has no room."""
-    wait = Waiting(1.0, "a", Why.SHARED_LIMIT, lack.until, 0, lack)
+    wait = Waiting(1.0, "a", WaitReason.SHARED_LIMIT, lack.until, 0, lack)
     assert explain([wait], 0).moments == ((1.0, f"waits for lane a: shared limit{said}"),)
 
 

@@ -22,15 +22,15 @@ from hostile import (
 from rich.console import Console
 
 from trioeval.cli.output import FORMATS
-from trioeval.inert import inert, inert_lines
 from trioeval.report import Results, RunInfo, config_tests
 from trioeval.report.formats.csv import inert_cell
 from trioeval.report.formats.json import compact
 from trioeval.report.row_view import row_view
 from trioeval.report.run_list import run_line, runs_table
-from trioeval.report.summary import Took, failures_view, took_lines
+from trioeval.report.summary import RunUsage, failures_view, usage_lines
 from trioeval.report.tables import Failures, FirstRows, columns_table, rows_table
 from trioeval.store import RunFacts
+from trioeval.text_safety import escape_control_characters, inert_lines
 
 NAMES = " ".join(text for text in TEXTS.values() if len(text) < 200)
 
@@ -81,8 +81,8 @@ def test_the_summary_is_inert(results: Results, width: int) -> None:
     assert_inert_terminal(text, longest=width)
     assert "[bold red]hostile[/bold red]" in text.replace("\n", "") or width < 120
     lane = {"lanes": {NAMES: {"waits": {"slot": 2.0}}}}
-    took = Took(seconds=3.0, rows=1, tokens=0, activity=[lane])
-    assert_inert_terminal("\n".join(took_lines(took)), longest=200)
+    took = RunUsage(seconds=3.0, rows=1, tokens=0, activity=[lane])
+    assert_inert_terminal("\n".join(usage_lines(took)), longest=200)
 
 
 def test_rows_and_runs_are_inert(results: Results) -> None:
@@ -122,7 +122,7 @@ def test_rows_and_runs_are_inert(results: Results) -> None:
 def test_each_text_is_inert_on_a_line_and_on_many(name: str) -> None:
     """Cut or not."""
     text = TEXTS[name]
-    for found in (inert(text), inert(text, 40)):
+    for found in (escape_control_characters(text), escape_control_characters(text, 40)):
         assert_inert_terminal(found)
         assert "\n" not in found
     assert_inert_terminal(inert_lines(text, 100_000))
@@ -131,15 +131,15 @@ def test_each_text_is_inert_on_a_line_and_on_many(name: str) -> None:
 def test_huge_texts_are_cut() -> None:
     """A megabyte on a line, and a hundred thousand lines."""
     for text in HUGE.values():
-        assert len(inert(text, 40)) <= 40
+        assert len(escape_control_characters(text, 40)) <= 40
         assert len(inert_lines(text, 1000)) < 1100
 
 
 def test_languages_keep_their_marks() -> None:
     """A flood is cut off; what people write is not."""
     for text in (TEXTS["hebrew"], TEXTS["arabic"].strip(), "นี่คือน้ำ", "क्षत्रिय", "Việt Nam"):
-        assert inert(text) == text
-    assert len(inert(TEXTS["flood"])) < 20
+        assert escape_control_characters(text) == text
+    assert len(escape_control_characters(TEXTS["flood"])) < 20
 
 
 def test_xml_is_legal_and_has_only_its_own_elements(results: Results) -> None:

@@ -116,7 +116,7 @@ def test_a_row_that_is_opened_tells_everything() -> None:
     assert page.block(0, "prompt") == "say hi"
     assert second["output"] is None
     assert page.block(2, "error") == "server: down"
-    assert page.block(2, "what the provider sent") == "it is\ufffd <down>"
+    assert page.block(2, "response of the provider") == "it is\ufffd <down>"
 
 
 def test_values_that_are_no_text_are_compared_as_json() -> None:

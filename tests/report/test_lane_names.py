@@ -63,8 +63,8 @@ def test_labels_of_lanes_are_those_of_the_suite() -> None:
     suite = {"providers": entries, "prompts": ["x"]}
     prepared = trioeval.prepare(trioeval.parse_suite(suite))
     (part,) = prepared.parts
-    first, second, own = part.prepared.lane_names
-    assert (own, first == second) == ("own", True)
+    first, second, named = part.prepared.lane_names
+    assert (named, first == second) == ("own", True)
     assert lane_labels(prepared) == {first: "first, second"}
 
 

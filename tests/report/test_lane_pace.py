@@ -5,10 +5,10 @@ from collections.abc import Mapping
 import pytest
 import trio
 
-from trioeval.cli.progress.run import Picture
+from trioeval.cli.progress.run import RunStateSource
 from trioeval.kernel import Lanes, LaneSpec
-from trioeval.report.activity import Activity, Pace, all_left_s
-from trioeval.report.run_state import RunState
+from trioeval.report.activity import Activity, RowPace, all_left_s
+from trioeval.report.run_state import RunSnapshot
 from trioeval.run import Status
 from trioeval.testing import run_virtual
 
@@ -21,13 +21,13 @@ def test_how_long_it_takes_is_told_from_the_third_row_on(
     there: int, expected: int, now: float, left: float | None
 ) -> None:
     """Nobody knows it before."""
-    assert Pace(0.0, expected, there).left_s(now) == left
-    assert all_left_s([Pace(0.0, expected, there)], now) == left
+    assert RowPace(0.0, expected, there).left_s(now) == left
+    assert all_left_s([RowPace(0.0, expected, there)], now) == left
 
 
 def test_a_burst_long_ago_says_nothing() -> None:
     """Nor does a pause: rows of the last minute tell how it goes, if they are many."""
-    pace = Pace(0.0, expected=1000)
+    pace = RowPace(0.0, expected=1000)
     for _ in range(500):
         pace.add(1.0)
     for second in range(2, 300):
@@ -37,17 +37,17 @@ def test_a_burst_long_ago_says_nothing() -> None:
 
 def test_a_lane_of_which_nothing_is_known_goes_like_the_others() -> None:
     """But no lane makes a slower one faster."""
-    slow, new = Pace(0.0, 20, 10), Pace(0.0, 20)
+    slow, new = RowPace(0.0, 20, 10), RowPace(0.0, 20)
     assert all_left_s([slow, new], 10.0) == 30.0
     assert all_left_s([new], 10.0) is None
 
 
-def state_of(done: Mapping[str, int], rows: Mapping[str, int], *, paused: str = "") -> RunState:
+def state_of(done: Mapping[str, int], rows: Mapping[str, int], *, paused: str = "") -> RunSnapshot:
     """A run of ten seconds with so many rows that are over."""
 
-    async def main() -> RunState:
+    async def main() -> RunSnapshot:
         lanes = Lanes([LaneSpec(name) for name in rows])
-        told = Picture(
+        told = RunStateSource(
             total=sum(rows.values()) + 7,
             lanes=lanes,
             activity=Activity(trio.current_time()),

@@ -20,13 +20,13 @@ from trioeval.cli.progress.plain import plain_line
 from trioeval.cli.progress.progress import open_progress
 from trioeval.cli.progress.streams import Guarded, Messages
 from trioeval.cli.progress.table import Room, picture
-from trioeval.inert import inert
-from trioeval.kernel import Why
+from trioeval.kernel import WaitReason
 from trioeval.report.formats.markdown import workflow_command
 from trioeval.report.records import RowRecord
-from trioeval.report.run_state import LaneState, RunState
+from trioeval.report.run_state import LaneState, RunSnapshot
 from trioeval.suite.tests import KEEP_ALL, Strip
 from trioeval.testing import run_virtual
+from trioeval.text_safety import escape_control_characters
 
 
 def lane(name: str, **more: Any) -> LaneState:
@@ -39,7 +39,7 @@ def lane(name: str, **more: Any) -> LaneState:
     return LaneState(name=name, **{**rests, **more})
 
 
-RUN = RunState(
+RUN = RunSnapshot(
     elapsed_s=75, total=200, done=50, kept=4, passed=40, failed=5, errors=1, eta_s=225.0,
     stopping=False, lanes=(lane("openai"),),
 )  # fmt: skip
@@ -51,14 +51,18 @@ _counts = st.integers(0, 10**12)
 
 @settings(max_examples=settings().max_examples // 3)
 @given(
-    st.lists(st.tuples(_names, _counts, st.sampled_from([None, *Why])), max_size=12),
+    st.lists(st.tuples(_names, _counts, st.sampled_from([None, *WaitReason])), max_size=12),
     _counts,
-    st.lists(_names.map(inert), max_size=3),
+    st.lists(_names.map(escape_control_characters), max_size=3),
     st.integers(1, 130),
     st.integers(1, 30),
 )
 def test_whatever_is_drawn_fits_and_is_inert(
-    lanes: list[tuple[str, int, Why | None]], done: int, more: list[str], width: int, height: int
+    lanes: list[tuple[str, int, WaitReason | None]],
+    done: int,
+    more: list[str],
+    width: int,
+    height: int,
 ) -> None:
     """No line is wider than the terminal, and there are no more of them than it has."""
     shown = tuple(

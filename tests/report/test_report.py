@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 import trioeval
-from trioeval.inert import inert
 from trioeval.report import document, json_chunks, row_json
 from trioeval.report.records import RowRecord
 from trioeval.report.redact import redacted
@@ -20,6 +19,7 @@ from trioeval.report.tables import FirstRows, columns_table, rows_table
 from trioeval.report.usage import usage_json
 from trioeval.run import Row
 from trioeval.testing import run_virtual
+from trioeval.text_safety import escape_control_characters
 
 SPENT = trioeval.Usage(prompt=2, completion=3, total=5)
 
@@ -191,7 +191,7 @@ def test_hostile_text_is_inert_in_tables(text: str) -> None:
 @given(st.text(max_size=300), st.integers(8, 60))
 def test_inert_text_is_printable_short_and_on_one_line(text: str, width: int) -> None:
     """Whatever comes in."""
-    shown = inert(text, width)
+    shown = escape_control_characters(text, width)
     assert shown.isprintable() or not shown
     assert len(shown) <= width
-    assert inert(shown, width) == shown or shown.endswith("…")
+    assert escape_control_characters(shown, width) == shown or shown.endswith("…")

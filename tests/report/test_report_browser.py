@@ -357,7 +357,7 @@ def test_two_runs_are_seen_side_by_side(browser: Browser, pages: Path) -> None:
     browser.find(".tabulator-row").click()
     browser.wait(lambda: len(browser.all("dialog[open] .pane")) == 1, "one answer alone")
     open_page(browser, pages / "same.html")
-    assert browser.text(".note") == "There are no rows to show."
+    assert browser.text(".note") == "No rows."
     assert browser.text(".filters") == ""
 
 

@@ -8,11 +8,11 @@ from finished import records_of, rows_of
 from rich.console import Console
 
 import trioeval
-from trioeval.inert import inert_lines
-from trioeval.kernel import Why
+from trioeval.kernel import WaitReason
 from trioeval.report.records import RowRecord
 from trioeval.report.row_view import row_view
 from trioeval.report.stored import StoredCall
+from trioeval.text_safety import inert_lines
 
 
 def call(**facts: Any) -> StoredCall:
@@ -75,13 +75,13 @@ def test_a_row_without_a_verdict_tells_why() -> None:
     waited = text[text.index("waited") :].splitlines()
     assert [line.split(maxsplit=2) for line in waited[1:]] == [
         ["7.250", "s", "for a free slot of the lane"],
-        ["3.500", "s", "before a call that failed was made again"],
+        ["3.500", "s", "before a failed call was repeated"],
         ["0.001", "s", "else"],
     ]
 
 
-@pytest.mark.parametrize("why", Why)
-def test_every_wait_has_words(why: Why) -> None:
+@pytest.mark.parametrize("why", WaitReason)
+def test_every_wait_has_words(why: WaitReason) -> None:
     """None is told by its name alone."""
     record = record_of()
     record["metadata"]["trioeval"]["waits"] = {why.value: 1.0}
@@ -127,7 +127,7 @@ def test_calls_and_judges_are_told() -> None:
         map(str.rstrip, text.splitlines())
     )
     assert '  "pass": true' in text
-    assert text.count("and replied") == 1
+    assert text.count("reply of the call") == 1
 
 
 async def odd(_request: trioeval.Request) -> trioeval.Reply:

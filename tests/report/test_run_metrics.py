@@ -21,7 +21,7 @@ from trioeval.agent.protocols import (
 )
 from trioeval.errors import ProviderError
 from trioeval.kernel import Calls, Job, Lanes, LaneSpec, Plan, collect
-from trioeval.report.run_metrics import Distribution, Family, RunMetrics
+from trioeval.report.run_metrics import Distribution, MetricFamily, RunMetrics
 from trioeval.testing import run_virtual
 
 
@@ -35,7 +35,7 @@ def numbers(metrics: RunMetrics, now: float = 0.0) -> dict[str, float]:
     return {
         " ".join([family.name.removeprefix("trioeval_"), *labels]): number
         for family in metrics.families(now)
-        if isinstance(family, Family)
+        if isinstance(family, MetricFamily)
         for labels, number in family.samples
     }
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 import trio
 
 from trioeval.errors import CallError, Fault
-from trioeval.kernel import Calls, Job, Lanes, LaneSpec, Plan, Why, collect
+from trioeval.kernel import Calls, Job, Lanes, LaneSpec, Plan, WaitReason, collect
 from trioeval.report.activity import Activity
-from trioeval.report.run_state import LaneState, RunState, lane_states
+from trioeval.report.run_state import LaneState, RunSnapshot, lane_states
 from trioeval.testing import run_virtual
 
 
@@ -56,7 +56,7 @@ def states_at(
 def test_a_lane_tells_what_it_waits_for_and_how_long() -> None:
     """Six a minute: after the first call, nine seconds; what was used is of the last minute."""
     first, later, minute = states_at([1.5, 4.0, 62.5], LaneSpec("a", 2, rpm=6, tpm=6000), [1.0] * 3)
-    assert (first.why, first.wait_s, first.mood) == (Why.PACE, 8.5, "open")
+    assert (first.why, first.wait_s, first.mood) == (WaitReason.PACE, 8.5, "open")
     assert (later.wait_s, later.queued, later.in_flight) == (6.0, 1, 0)
     assert (later.used_rpm, later.used_tpm, later.calls, later.tokens) == (1, 50, 1, 50)
     assert (later.rpm, later.tpm, later.max_concurrency, later.limit) == (6, 6000, 2, 2)
@@ -66,7 +66,12 @@ def test_a_lane_tells_what_it_waits_for_and_how_long() -> None:
 def test_a_lane_that_is_paused_or_closed_says_so() -> None:
     """And a pause has no end that anybody knows."""
     (paused,) = states_at([3.0], LaneSpec("a"), [1.0], change=lambda lanes: lanes["a"].pause())
-    assert (paused.mood, paused.limit, paused.why, paused.wait_s) == ("paused", 0, Why.PAUSED, None)
+    assert (paused.mood, paused.limit, paused.why, paused.wait_s) == (
+        "paused",
+        0,
+        WaitReason.PAUSED,
+        None,
+    )
     spec = LaneSpec("a", 1, breaker_threshold=1)
     (closed,) = states_at([3.0], spec, [1.0] * 3, fault=Fault.FATAL)
     assert (closed.mood, closed.limit, closed.reason) == (
@@ -92,7 +97,7 @@ def test_a_lane_that_recovers_probes() -> None:
 def test_the_picture_can_be_sent() -> None:
     """Every key is there, numbers are finite."""
     (lane,) = states_at([1.5], LaneSpec("a", rpm=6), [1.0] * 2)
-    run = RunState(
+    run = RunSnapshot(
         elapsed_s=1.5,
         total=2,
         done=1,

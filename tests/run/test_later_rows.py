@@ -10,7 +10,7 @@ import trio
 from pace import takes_less
 
 from trioeval import ProviderError, Reply, Request, Row, collect, parse_suite, run_suite
-from trioeval.evaluation.registers import History
+from trioeval.evaluation.registers import SharedData
 from trioeval.run import prepare
 from trioeval.suite.expand import Step
 from trioeval.testing import run_virtual
@@ -102,13 +102,13 @@ def test_the_environment_of_the_suite_is_never_hidden(switch: str) -> None:
 def test_outputs_that_are_no_longer_visible_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     """For a name that every row stores, only the last value and those of rows not yet emitted are kept."""
     kept: list[int] = []
-    whole = History.store
+    whole = SharedData.store
 
-    def counting(history: History, step: Step, name: str, output: Any) -> None:
+    def counting(history: SharedData, step: Step, name: str, output: Any) -> None:
         whole(history, step, name, output)
         kept.append(len(history))
 
-    monkeypatch.setattr(History, "store", counting)
+    monkeypatch.setattr(SharedData, "store", counting)
     tests = [{"vars": {"q": str(number)}, **STORES} for number in range(500)]
     rows = rows_of({"prompts": ["{{q}}{{r}}"], "tests": tests}, one_after_another)
     assert len(rows) == len(kept) == 500

@@ -8,7 +8,7 @@ import attrs
 import pytest
 import trio
 
-from trioeval.evaluation.row import RowsLeft
+from trioeval.evaluation.row import TaskRows
 from trioeval.grading import Assertion
 from trioeval.providers import Reply, Request
 from trioeval.question_eval.model import QuestionSettings
@@ -224,8 +224,8 @@ async def test_a_row_of_which_no_test_can_be_made_is_an_error_of_its_own() -> No
 def test_tests_of_rows_can_be_taken_from_the_end() -> None:
     """Negative indices work as for any sequence, and each test belongs to its own row."""
     [late] = prepare(suite_of(first("a"), second({"text": "n"}))).parts[1:]
-    assert late.settle is not None
-    tests = late.settle([{"n": 0}, {"n": 1}, {"n": 2}]).suite.tests
+    assert late.prepare_with_rows is not None
+    tests = late.prepare_with_rows([{"n": 0}, {"n": 1}, {"n": 2}]).suite.tests
     assert [test.vars["text"] for test in (tests[-1], *tests[:2])] == [2, 0, 1]
 
 
@@ -240,8 +240,8 @@ def test_keys_of_providers_are_there_when_the_rows_are(config: Mapping[str, Any]
     exam = second()
     exam = attrs.evolve(exam, suite=attrs.evolve(exam.suite, providers=(entry,)))
     [late] = prepare(suite_of(first("a"), exam), environ={}).parts[1:]
-    assert late.settle is not None
-    settled = late.settle([{"output": "x"}])
+    assert late.prepare_with_rows is not None
+    settled = late.prepare_with_rows([{"output": "x"}])
     assert settled.lane_names == late.prepared.lane_names
     assert settled.specs == late.prepared.specs
     assert "sk-0123456789" in settled.specs[0].secrets
@@ -314,7 +314,7 @@ async def test_a_row_of_another_test_than_before_is_run_again(tmp_path: Path) ->
 
 
 def test_rows_that_an_earlier_execution_left_look_like_those_of_this_one() -> None:
-    left, again = RowsLeft(), RowsLeft()
+    left, again = TaskRows(), TaskRows()
 
     async def emit(row: Row) -> None:  # noqa: ASYNC124
         left.add(row)

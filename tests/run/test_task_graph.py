@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trioeval.errors import PlanError, SuiteError, UsageError
-from trioeval.kernel import Cut, Lanes, LaneSpec
+from trioeval.kernel import Lanes, LaneSpec, StopReason
 from trioeval.loading.load import parse_suite
 from trioeval.providers import Request
 from trioeval.run import PreparedSuite, Row, Status, collect, make_lanes, prepare, run_suite
@@ -65,7 +65,7 @@ class Ran:
     rows: list[tuple[str, int, str, float]] = attrs.field(factory=list)
     """Task, index, outcome, and the instant of emission."""
     errors: list[str | None] = attrs.field(factory=list)
-    cuts: set[Cut | None] = attrs.field(factory=set)
+    cuts: set[StopReason | None] = attrs.field(factory=set)
     warned: list[str] = attrs.field(factory=list)
 
     async def emit(self, row: Row) -> None:
@@ -266,7 +266,7 @@ def test_what_the_budget_has_kept_from_being_complete_is_no_failure() -> None:
         await run_suite(prepared, emit=emit, warn=ran.warned.append)
 
     assert ran(suite, main).warned == []
-    assert {row.cut for name, row in found.items() if name not in "by"} == {Cut.BUDGET}
+    assert {row.cut for name, row in found.items() if name not in "by"} == {StopReason.BUDGET}
     left = [found[name] for name in [*more, "x"]]
     assert {row.outcome for row in left} == {"not_run"}
     used_up = "not run: the budget of the run is used up before task"

@@ -11,7 +11,7 @@ from trioeval.evaluation.prepared import PreparedTask
 from trioeval.loading.load import parse_suite
 from trioeval.run import prepare
 from trioeval.run.task_graph import StartableTask, TaskOrder
-from trioeval.suite.dependencies import FailedDependency, Lacking
+from trioeval.suite.dependencies import FailedDependency, Unsatisfied
 
 NAMES = "abcdefg"
 POLICIES: tuple[FailedDependency, ...] = ("skip", "block", "fail", "run")
@@ -57,12 +57,12 @@ class Going:
         lost = [other for other, end in ends.items() if end == "incomplete"]
         cut = [other for other, end in ends.items() if end == "cut"]
         if not lost or part.when_failed == "run":
-            assert one.lacking == (Lacking(cut[0], "cut") if cut else None)
+            assert one.lacking == (Unsatisfied(cut[0], "cut") if cut else None)
         elif part.when_failed == "block":
-            assert one.lacking == Lacking(lost[0], "stuck")
+            assert one.lacking == Unsatisfied(lost[0], "stuck")
             assert active == []
         else:
-            assert one.lacking == Lacking(lost[0], part.when_failed)
+            assert one.lacking == Unsatisfied(lost[0], part.when_failed)
         assert (one.chain is not None) == (part.when_failed == "block" and bool(lost))
         assert one.chain is None or one.chain.startswith(f"{part.id} waits for {lost[0]}")
 
@@ -101,6 +101,6 @@ def test_chains_lead_to_what_was_run_and_is_not_complete() -> None:
     order = TaskOrder.of(tasks)
     assert order.begin() == [StartableTask(0)]
     assert order.over(0, "incomplete") == [StartableTask(1)]
-    assert order.over(1, "incomplete") == [StartableTask(2, Lacking("b", "skip"))]
+    assert order.over(1, "incomplete") == [StartableTask(2, Unsatisfied("b", "skip"))]
     chain: Mapping[int, str | None] = {one.place: one.chain for one in order.over(2, "incomplete")}
     assert chain == {3: "d waits for c, c for b (not complete)"}

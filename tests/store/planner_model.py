@@ -8,7 +8,7 @@ from pathlib import Path
 
 import attrs
 
-from trioeval.agent.planner import Entry, EntryState, Submission
+from trioeval.agent.planner import QueuedSubmission, Submission, SubmissionState
 from trioeval.store.database import IN_MEMORY, open_database, open_memory
 from trioeval.store.planner.owners import PlannerSettings, join_planner
 from trioeval.store.planner.planner import AgentPlanner
@@ -61,7 +61,7 @@ def bury(planner: AgentPlanner) -> None:
     lock.release()
 
 
-def told(entries: Sequence[Entry]) -> list[tuple[str, str, int]]:
+def told(entries: Sequence[QueuedSubmission]) -> list[tuple[str, str, int]]:
     return [(entry.submission.id, entry.state, entry.position) for entry in entries]
 
 
@@ -97,7 +97,7 @@ class Model:
     def in_order(self) -> Iterator[Expected]:
         return iter(sorted(self.entries.values(), key=lambda entry: entry.order))
 
-    def state(self, entry: Expected) -> EntryState:
+    def state(self, entry: Expected) -> SubmissionState:
         if entry.is_running:
             return "running"
         return "queued" if all(self.done.get(need) for need in entry.needs) else "blocked"
@@ -122,7 +122,7 @@ class Model:
         self.done.pop(id_, None)
         self.schedule(program, limit)
 
-    def set_free(self, program: int, id_: str, limit: int) -> None:
+    def clear_dependencies(self, program: int, id_: str, limit: int) -> None:
         known = self.entries.get(id_)
         if known is None or known.owner != program:
             raise RefusedError
@@ -196,7 +196,7 @@ class Model:
         self.limits.pop(program, None)
         self.begin(limit)
 
-    def shown(self) -> list[tuple[str, int, EntryState, int | None, int, frozenset[str]]]:
+    def shown(self) -> list[tuple[str, int, SubmissionState, int | None, int, frozenset[str]]]:
         lines, waiting = [], 0
         for entry in self.in_order():
             state = self.state(entry)

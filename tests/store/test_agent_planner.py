@@ -210,25 +210,25 @@ async def test_who_depends_on_others_keeps_its_order_when_it_is_set_free(
             planner_turn(planner, submission("b", "a", "x")) as second,
             planner_turn(planner, submission("c")) as third,
         ):
-            await third.set_free()
+            await third.clear_dependencies()
             assert (second.entry.state, second.entry.position) == ("blocked", 1)
-            await second.set_free()
+            await second.clear_dependencies()
             shown = (second.entry.order, second.entry.state, second.entry.position)
             assert shown == (2, "queued", 1)
             assert second.entry.submission.depends_on == ()
-            await first.set_free()
-            assert (await planner.set_free("a")).state == "running"
+            await first.clear_dependencies()
+            assert (await planner.clear_dependencies("a")).state == "running"
             await planner.finish("a", done=False)
             await second.wait_started()
             with pytest.raises(UsageError, match="a: not queued by this program"):
-                await planner.set_free("a")
+                await planner.clear_dependencies("a")
         async with (
             planner_turn(planner, submission("b")) as needed,
             planner_turn(planner, submission("d", "b")) as turn,
         ):
             await planner.finish("b", done=True)
             await turn.wait_started()
-            await turn.set_free()
+            await turn.clear_dependencies()
             assert (needed.entry.state, turn.entry.state) == ("running", "running")
 
 
@@ -536,7 +536,7 @@ async def test_an_entry_that_waits_and_is_damaged_is_written_anew(
     async with open_planner(path, 1, settings=often, warn=warned.append) as planner:
         await planner.submit(submission("a"))
         await planner.submit(submission("bad", "a"))
-        await planner.set_free("bad")
+        await planner.clear_dependencies("bad")
         with tables(path) as connection:
             connection.execute(f"UPDATE entry SET {change} WHERE id = 'bad'")  # noqa: S608
         assert run_command_line(["runs", "--queue", "--db", str(path)]) == 0

@@ -15,7 +15,7 @@ import trio
 import trio.testing
 
 from trioeval.errors import BudgetError, ProviderError, StoreError
-from trioeval.evaluation.journal import Paid
+from trioeval.evaluation.journal import RecordedReply
 from trioeval.kernel import Calls, Done, Job, Lanes, LaneSpec, Plan, collect
 from trioeval.providers import Guardrails, Reply, Usage
 from trioeval.store.cache.backends import FileBackend
@@ -45,12 +45,12 @@ class Fetcher:
     takes: float = 0.0
     calls: int = 0
 
-    async def __call__(self) -> Paid:
+    async def __call__(self) -> RecordedReply:
         self.calls += 1
         await trio.sleep(self.takes)
         if self.error is not None:
             raise self.error
-        return Paid(self.reply, 125.0, cached=False)
+        return RecordedReply(self.reply, 125.0, cached=False)
 
 
 @attrs.define
@@ -74,11 +74,11 @@ def run(path: Path | None, use: Callable[[Cache], Awaitable[Any]], **how: Any) -
 
 def ask(
     path: Path | None, fetch: Fetcher, *, key: bytes = KEY, refresh: bool = False, **how: Any
-) -> Paid:
-    async def use(cache: Cache) -> Paid:
+) -> RecordedReply:
+    async def use(cache: Cache) -> RecordedReply:
         return await cache.reply(key, fetch, nothing, refresh=refresh)
 
-    paid: Paid = run(path, use, **how)
+    paid: RecordedReply = run(path, use, **how)
     return paid
 
 
@@ -129,7 +129,7 @@ def test_equal_calls_at_once_are_one(tmp_path: Path, where: str) -> None:
     """The others say that theirs came from the cache; a third time it is a hit."""
 
     async def use(cache: Cache) -> Any:
-        fetch, got = Fetcher(takes=0.02), list[Paid]()
+        fetch, got = Fetcher(takes=0.02), list[RecordedReply]()
 
         async def one() -> None:
             got.append(await cache.reply(KEY, fetch, nothing))
@@ -252,7 +252,7 @@ def test_a_refresh_that_brings_no_answer_leaves_no_old_one(
     """It is asked again, in this run and in the next one."""
     path = None if where == "memory" else tmp_path / "c.db"
 
-    async def use(cache: Cache) -> list[Paid]:
+    async def use(cache: Cache) -> list[RecordedReply]:
         await cache.reply(KEY, Fetcher(Reply(output="old")), nothing)
         return [await cache.reply(KEY, Fetcher(reply), nothing, refresh=True) for _ in range(2)]
 
@@ -516,7 +516,7 @@ def test_a_file_that_another_program_locks_is_a_warning(
     path, told = tmp_path / "c.db", list[StoreError]()
     open_database(path, CACHE).close()
 
-    async def use(cache: Cache) -> Paid:
+    async def use(cache: Cache) -> RecordedReply:
         await until_idle(cache, path)
         other = sqlite3.connect(path, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
@@ -602,7 +602,7 @@ def test_a_call_may_take_longer_than_its_lease(tmp_path: Path) -> None:
         waits.set()
         yield
 
-    async def slow() -> Paid:
+    async def slow() -> RecordedReply:
         asks.set()
         with closing(sqlite3.connect(path)) as file:
             for _ in range(5):
@@ -636,9 +636,9 @@ def number(index: int) -> bytes:
     return index.to_bytes(32, "big") + b"m"
 
 
-async def at_once() -> Paid:  # noqa: ASYNC124 - as providers are
+async def at_once() -> RecordedReply:  # noqa: ASYNC124 - as providers are
     """A call that is over in the step in which it is made."""
-    return Paid(Reply(output="yes"), 1.0, cached=False)
+    return RecordedReply(Reply(output="yes"), 1.0, cached=False)
 
 
 def forbidden() -> AbstractContextManager[None]:
@@ -679,10 +679,10 @@ def test_a_lane_lets_nobody_in_while_the_first_only_claim(tmp_path: Path, width:
     stop = trio.Event()
 
     async def use(cache: Cache) -> int:
-        async def perform(job: Job[int], calls: Calls[int]) -> Paid:
+        async def perform(job: Job[int], calls: Calls[int]) -> RecordedReply:
             started.append(job.index)
 
-            async def send() -> Paid:
+            async def send() -> RecordedReply:
                 await trio.testing.wait_all_tasks_blocked(0.02)
                 surplus.append(len(started) - width)
                 stop.set()
@@ -724,10 +724,10 @@ def test_a_lease_that_is_given_back_late_takes_no_later_one_along(
             await cache.reply(KEY, fails, forbidden)
         await cache.reply(KEY, looks, forbidden)
 
-    async def fails() -> Paid:  # noqa: ASYNC124 - as providers are
+    async def fails() -> RecordedReply:  # noqa: ASYNC124 - as providers are
         raise BudgetError("tokens", limit=1, used=1, wanted=1)
 
-    async def looks() -> Paid:
+    async def looks() -> RecordedReply:
         may_write.set()
         assert await trio.to_thread.run_sync(has_written.wait, 20)
         with closing(sqlite3.connect(path)) as file:

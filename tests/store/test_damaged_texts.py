@@ -57,7 +57,7 @@ def test_a_damaged_reply_is_asked_for_again(tmp_path: Path, stored: str) -> None
     async def main() -> None:
         async with open_store(path, on_warning=told.append) as store:
             run = await store.resume("eval-1", start_of())
-            assert [run.recall(call_at(index).key) is None for index in range(4)] == [
+            assert [run.recorded_reply(call_at(index).key) is None for index in range(4)] == [
                 True,
                 True,
                 False,
@@ -104,7 +104,7 @@ def test_a_row_with_a_damaged_record_is_run_again(tmp_path: Path, stored: str | 
     async def main() -> None:
         async with open_store(path, on_warning=told.append) as store:
             run = await store.resume("eval-1", start_of())
-            kept = run.kept(None)
+            kept = run.reused_rows(None)
             assert [index for index in range(4) if index in kept] == [0, 1, 3]
             assert kept.record(1)["response"]["output"] == "x" * 20_000
             run.row(row_at(2))
@@ -124,8 +124,8 @@ def test_a_database_that_fails_is_no_fault_of_ours(tmp_path: Path) -> None:
         async with open_store(path) as store:
             run = await store.resume("eval-1", start_of())
             store._reading.close()
-            assert run.recall(call_at(0).key) is None
-            for read in (lambda: run.kept(None).record(1), lambda: [*run.records(None)]):
+            assert run.recorded_reply(call_at(0).key) is None
+            for read in (lambda: run.reused_rows(None).record(1), lambda: [*run.records(None)]):
                 with pytest.raises(StoreError, match="closed database"):
                     read()
             assert json.loads(run.record(row_at(1)).text) == run.record(row_at(1)).json
@@ -153,7 +153,7 @@ def test_others_go_on_while_a_run_waits_to_be_taken_up(tmp_path: Path) -> None:
 
             nursery.start_soon(go_on)
             run = await store.resume("eval-1", start_of())  # its lock was given back
-            assert len(run.kept(None)) == 4
+            assert len(run.reused_rows(None)) == 4
 
     trio.run(main)
     other.close()

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from stored_things import row_at, start_of
 
 from trioeval.columns.files import GroupFile
-from trioeval.columns.graph import Grouping
-from trioeval.columns.journal import DatasetJournal, MadeRecord, Restored
+from trioeval.columns.graph import RowGrouping
+from trioeval.columns.journal import DatasetJournal, MadeRecord, RestoredGroup
 from trioeval.columns.result import Cause, DroppedRow
 from trioeval.evaluation.reconcile import Retry
 from trioeval.store import open_store, read_store
@@ -34,7 +34,7 @@ from trioeval.testing.journals import MemoryDataset, MemoryJournal
 T = TypeVar("T")
 
 TASK = "problems"
-GROUPING = Grouping(2, (5,))
+GROUPING = RowGrouping(2, (5,))
 FINGERPRINT = {"columns.a": "1", "seed": "2"}
 HEADS = [{"task": None}, {"task": TASK}, {"task": "other"}]
 
@@ -92,25 +92,25 @@ def execute(
 
 
 def put_all(dataset: DatasetJournal) -> None:
-    dataset.begin(GROUPING, FINGERPRINT)
+    dataset.on_start(GROUPING, FINGERPRINT)
     for record in (*CELLS, WHOLE):
-        dataset.made(record)
-    dataset.dropped(DROPPED)
+        dataset.on_made(record)
+    dataset.on_dropped(DROPPED)
     for group in GROUPS:
-        dataset.written(group)
-    dataset.stage("after_generation", "begun")
+        dataset.on_written(group)
+    dataset.on_stage("after_generation", "begun")
 
 
 def put(dataset: DatasetJournal) -> None:
     assert not dataset.resumed
     assert dataset.grouping is None
     assert dataset.groups() == ()
-    assert dataset.restored(0, range(2)) == Restored()
+    assert dataset.restored(0, range(2)) == RestoredGroup()
     put_all(dataset)
     assert dataset.stages() == {"after_generation": "begun"}
 
 
-def told_of(found: Restored) -> set[tuple[str, int]]:
+def told_of(found: RestoredGroup) -> set[tuple[str, int]]:
     return {(one.producer, one.unit) for one in found.made}
 
 
@@ -126,14 +126,16 @@ def test_what_was_written_down_is_found_as_it_was(tmp_path: Path) -> None:
         assert dataset.stages() == {"after_generation": "begun"}
         for begun in (False, True):
             if begun:
-                dataset.begin(GROUPING, FINGERPRINT)
+                dataset.on_start(GROUPING, FINGERPRINT)
             dropped = attrs.evolve(DROPPED, error="no \\x00 such")
-            assert dataset.restored(0, range(2)) == Restored(made=(*CELLS[:2],), dropped=(dropped,))
+            assert dataset.restored(0, range(2)) == RestoredGroup(
+                made=(*CELLS[:2],), dropped=(dropped,)
+            )
             found = dataset.restored(1, range(2, 4))
             assert {one.producer: one for one in found.made if one.unit == 1} == {"b": WHOLE}
             assert told_of(found) == {("a", 2), ("a", 3), ("b", 1)}
-            assert dataset.restored(2, range(4, 5)) == Restored(made=(*CELLS[4:],))
-            assert dataset.restored(3, range(5, 7)) == Restored()
+            assert dataset.restored(2, range(4, 5)) == RestoredGroup(made=(*CELLS[4:],))
+            assert dataset.restored(3, range(5, 7)) == RestoredGroup()
 
     assert execute(path, find)[1] == []
 
@@ -144,16 +146,16 @@ def test_lost_rows_are_forgotten_when_errors_are_retried(tmp_path: Path, cause: 
 
     def begin(dataset: DatasetJournal) -> None:
         put_all(dataset)
-        dataset.dropped(attrs.evolve(DROPPED, row=3, cause=cause))
+        dataset.on_dropped(attrs.evolve(DROPPED, row=3, cause=cause))
 
     def look(dataset: DatasetJournal) -> tuple[Any, ...]:
         groups = [one.group for one in dataset.groups()]
-        dataset.begin(GROUPING, FINGERPRINT)
+        dataset.on_start(GROUPING, FINGERPRINT)
         rows = [row.row for row in dataset.restored(1, range(2, 4)).dropped]
-        return groups, dataset.again(), rows, dict(dataset.stages())
+        return groups, dataset.groups_to_rewrite(), rows, dict(dataset.stages())
 
     def write(dataset: DatasetJournal) -> tuple[Any, ...]:
-        dataset.written(GROUPS[1])
+        dataset.on_written(GROUPS[1])
         return look(dataset)
 
     path = tmp_path / "runs.db"
@@ -182,7 +184,7 @@ def test_another_task_and_another_run_find_nothing(tmp_path: Path) -> None:
             for task in ("other", None, "unknown"):
                 other = run.dataset(task)
                 assert not other.resumed
-                assert other.restored(0, range(2)) == Restored()
+                assert other.restored(0, range(2)) == RestoredGroup()
             new = store.begin(start(run_id="eval-2")).dataset(TASK)
             assert not new.resumed
             assert new.groups() == ()
@@ -200,11 +202,11 @@ def test_what_is_made_again_takes_the_place_of_what_was(tmp_path: Path) -> None:
     ]
 
     def replace(dataset: DatasetJournal) -> None:
-        dataset.begin(GROUPING, FINGERPRINT)
+        dataset.on_start(GROUPING, FINGERPRINT)
         for record in again:
-            dataset.made(record)
-        dataset.written(attrs.evolve(GROUPS[1], digest="new"))
-        dataset.stage("after_generation", "over")
+            dataset.on_made(record)
+        dataset.on_written(attrs.evolve(GROUPS[1], digest="new"))
+        dataset.on_stage("after_generation", "over")
 
     def find(dataset: DatasetJournal) -> None:
         found = dataset.restored(1, range(2, 4)).made
@@ -229,14 +231,14 @@ def test_co_73_of_a_dataset_that_gets_more_rows_everything_counts(
     execute(path, put)
 
     def find(dataset: DatasetJournal) -> None:
-        dataset.begin(Grouping(2, (5, rows)), FINGERPRINT)
+        dataset.on_start(RowGrouping(2, (5, rows)), FINGERPRINT)
         assert tuple(dataset.groups()) == GROUPS
         assert told_of(dataset.restored(1, range(2, 4))) == {("a", 2), ("a", 3), ("b", 1)}
 
     execute(path, find)
 
     def again(dataset: DatasetJournal) -> None:
-        assert dataset.grouping == Grouping(2, (5, rows))
+        assert dataset.grouping == RowGrouping(2, (5, rows))
 
     execute(path, again)
 
@@ -247,11 +249,11 @@ def test_of_another_dataset_only_what_was_made_counts(tmp_path: Path, regrouped:
     path = tmp_path / "r.db"
     execute(path, put)
     is_regrouped = regrouped == "other groups"
-    grouping = Grouping(3, (5,)) if is_regrouped else GROUPING
+    grouping = RowGrouping(3, (5,)) if is_regrouped else GROUPING
     rows = range(3) if is_regrouped else range(2)
 
     def begin(dataset: DatasetJournal) -> None:
-        dataset.begin(grouping, {**FINGERPRINT, "seed": "3"})
+        dataset.on_start(grouping, {**FINGERPRINT, "seed": "3"})
         check(dataset)
 
     def check(dataset: DatasetJournal) -> None:
@@ -297,9 +299,9 @@ def test_values_come_back_as_they_were(tmp_path: Path) -> None:
     made += [{"a": "\ud800 \0"}, {"a": 2**200}, {"a": "x" * 100_000}, {"a": -0.0, "b": 1e-320}]
 
     def write(dataset: DatasetJournal) -> None:
-        dataset.begin(Grouping(1000, (1000,)), {})
+        dataset.on_start(RowGrouping(1000, (1000,)), {})
         for row, found in enumerate(made):
-            dataset.made(MadeRecord(producer="a", unit=row, digest="d", values={row: found}))
+            dataset.on_made(MadeRecord(producer="a", unit=row, digest="d", values={row: found}))
 
     def find(dataset: DatasetJournal) -> None:
         found = {one.unit: one.values for one in dataset.restored(0, range(1000)).made}
@@ -316,10 +318,12 @@ def test_what_is_no_json_or_holds_a_key_is_made_again(tmp_path: Path) -> None:
     secret = "sk-0123456789abcdef"  # noqa: S105
 
     def write(dataset: DatasetJournal) -> None:
-        dataset.begin(GROUPING, {})
+        dataset.on_start(GROUPING, {})
         for row, value in enumerate([f"it is {secret}", float("nan"), {1}, "fine"]):
-            dataset.made(MadeRecord(producer="a", unit=row, digest="d", values={row: {"a": value}}))
-        dataset.dropped(DroppedRow(row=4, cause="failed", error=f"bad key {secret}"))
+            dataset.on_made(
+                MadeRecord(producer="a", unit=row, digest="d", values={row: {"a": value}})
+            )
+        dataset.on_dropped(DroppedRow(row=4, cause="failed", error=f"bad key {secret}"))
 
     def find(dataset: DatasetJournal) -> None:
         assert told_of(dataset.restored(0, range(5))) == {("a", 3)}
@@ -338,7 +342,7 @@ def test_people_can_read_it(tmp_path: Path) -> None:
     long = MadeRecord(producer="z", unit=4, digest="d", values={4: {"z": "x" * 50_000}})
 
     def write(dataset: DatasetJournal) -> None:
-        dataset.made(long)
+        dataset.on_made(long)
 
     execute(path, write)
     connection = sqlite3.connect(path)
@@ -497,7 +501,7 @@ def test_co_70_a_process_that_is_killed_loses_the_end_alone(tmp_path: Path) -> N
         safe = max([safe, *map(int, process.stdout.read().splitlines()[:-1])])
 
     def find(dataset: DatasetJournal) -> list[int]:
-        assert dataset.grouping == Grouping(100, (10_000_000,))
+        assert dataset.grouping == RowGrouping(100, (10_000_000,))
         return sorted(one.unit for one in dataset.restored(0, range(1_000_000)).made)
 
     units, told = execute(path, find)
@@ -534,9 +538,9 @@ def test_a_journal_in_memory_says_the_same(tmp_path: Path) -> None:
 
     for grouping, fingerprint in [
         (GROUPING, FINGERPRINT),
-        (Grouping(2, (5, 7)), FINGERPRINT),
-        (Grouping(2, (5, 7)), {"seed": "9"}),
-        (Grouping(3, (7,)), {"seed": "9"}),
+        (RowGrouping(2, (5, 7)), FINGERPRINT),
+        (RowGrouping(2, (5, 7)), {"seed": "9"}),
+        (RowGrouping(3, (7,)), {"seed": "9"}),
     ]:
         journal = MemoryJournal((*journal.earlier, *journal.writes))
         remembered = journal.dataset(TASK)
@@ -544,12 +548,12 @@ def test_a_journal_in_memory_says_the_same(tmp_path: Path) -> None:
         def compare(
             dataset: DatasetJournal,
             remembered: MemoryDataset = remembered,
-            grouping: Grouping = grouping,
+            grouping: RowGrouping = grouping,
             fingerprint: Mapping[str, str] = fingerprint,
         ) -> None:
             assert found(dataset) == found(remembered)
             for one in (dataset, remembered):
-                one.begin(grouping, fingerprint)
+                one.on_start(grouping, fingerprint)
             assert found(dataset)[2:] == found(remembered)[2:]
 
         execute(path, compare)
@@ -564,9 +568,9 @@ def test_what_cannot_be_kept_is_told_once(tmp_path: Path) -> None:
     secrets = [attrs.evolve(one, values={one.unit: {"a": f"the key {key}"}}) for one in CELLS[1:4]]
 
     def write(dataset: DatasetJournal) -> None:
-        dataset.begin(GROUPING, FINGERPRINT)
+        dataset.on_start(GROUPING, FINGERPRINT)
         for record in (CELLS[0], *secrets, CELLS[4]):
-            dataset.made(record)
+            dataset.on_made(record)
 
     _, told = execute(path, write, keys={TASK: [key]})
     why = "the result of a is not stored: it contains a secret"

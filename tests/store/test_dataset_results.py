@@ -7,7 +7,7 @@ import pytest
 import trio
 
 from trioeval.columns.files import GroupFile
-from trioeval.columns.graph import Grouping
+from trioeval.columns.graph import RowGrouping
 from trioeval.columns.result import DatasetResult, DroppedRow
 from trioeval.errors import StoreError
 from trioeval.report.columns import dataset_json
@@ -33,10 +33,12 @@ def store(path: Path, *, ends: bool = True) -> None:
         async with open_store(path) as opened:
             run = opened.begin(START) if ends else await opened.resume("eval-1", START)
             dataset = run.dataset("a")
-            dataset.begin(Grouping(2, (5,)), {"seed": "x"})
-            dataset.written(GroupFile(group=0, rows=2, file="f", digest="d"))
-            dataset.dropped(DroppedRow(row=3, cause="failed", column="x", error="no", attempts=2))
-            dataset.dropped(DroppedRow(row=4, cause="filtered", column="x"))
+            dataset.on_start(RowGrouping(2, (5,)), {"seed": "x"})
+            dataset.on_written(GroupFile(group=0, rows=2, file="f", digest="d"))
+            dataset.on_dropped(
+                DroppedRow(row=3, cause="failed", column="x", error="no", attempts=2)
+            )
+            dataset.on_dropped(DroppedRow(row=4, cause="filtered", column="x"))
             if ends:
                 run.dataset_ended(ENDED)
                 run.dataset_ended(NEVER_BEGUN)

@@ -418,7 +418,7 @@ def test_kill_9_costs_nothing_that_was_said_to_be_safe(tmp_path: Path) -> None:
     async def go_on() -> None:
         async with open_store(path) as store:
             for name, count in said.items():
-                assert len((await store.resume(name, start_of(name))).kept(None)) >= count
+                assert len((await store.resume(name, start_of(name))).reused_rows(None)) >= count
 
     trio.run(go_on)
     assert integrity(path) == ["ok"]

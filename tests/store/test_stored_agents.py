@@ -100,8 +100,8 @@ def test_what_agents_have_left_is_told_before_a_run_is_deleted(tmp_path: Path) -
         told.append((run.id, sorted(process.pid for process in processes)))
 
     with read_store(path) as reader:
-        assert reader.working(reader.run("eval-1"), "repairs") == {0, 3}
-        assert reader.working(reader.run("eval-1"), "later") == set()
+        assert reader.rows_with_processes(reader.run("eval-1"), "repairs") == {0, 3}
+        assert reader.rows_with_processes(reader.run("eval-1"), "later") == set()
         reader.delete(reader.run("eval-1"), end)
         reader.prune(keep=0, end=end)
         assert reader.runs() == []

@@ -20,7 +20,7 @@ from trioeval.evaluation.identity import Identities
 from trioeval.evaluation.journal import CallKey
 from trioeval.evaluation.reconcile import Retry, reconcile
 from trioeval.evaluation.row import RowIds
-from trioeval.kernel.events import LaneClosed, LimitChanged, Throttled, Waiting, Why
+from trioeval.kernel.events import LaneClosed, LimitChanged, Throttled, Waiting, WaitReason
 from trioeval.providers import Guardrails, Reply
 from trioeval.report.formats.json import compact
 from trioeval.run import Status
@@ -189,13 +189,13 @@ def test_a_reply_comes_back_as_it_was(replies: list[Reply]) -> None:
             run = store.begin(start_of())
             for index, reply in enumerate(replies):
                 run.call(call_at(index, reply))
-                assert run.recall(CallKey(None, index, "provider", b"q" * 16)) is None
+                assert run.recorded_reply(CallKey(None, index, "provider", b"q" * 16)) is None
             await run.durable()
             assert store.error is None
             run.release()
             again = await store.resume("eval-1", start_of())
             for index, reply in enumerate(replies):
-                paid = again.recall(CallKey(None, index, "provider", b"q" * 16))
+                paid = again.recorded_reply(CallKey(None, index, "provider", b"q" * 16))
                 assert paid is not None
                 assert (paid.reply, paid.latency_ms, paid.cached) == (reply, 12.5, False)
 
@@ -215,7 +215,7 @@ def test_a_reply_that_json_cannot_hold_is_written_without_it_and_not_recalled(
     async def main() -> None:
         async with open_store(tmp_path / "r.db") as store:
             run = await store.resume("eval-1", start_of())
-            assert run.recall(CallKey(None, 0, "provider", b"q" * 16)) is None
+            assert run.recorded_reply(CallKey(None, 0, "provider", b"q" * 16)) is None
 
     trio.run(main)
     with read_store(tmp_path / "r.db") as reader:
@@ -257,7 +257,8 @@ def test_only_good_replies_of_earlier_executions_are_recalled(tmp_path: Path) ->
             keys = [CallKey(None, index, "provider", b"q" * 16) for index in range(4)]
             keys += [CallKey(None, 0, "grader", b"q" * 16), CallKey("t", 0, "provider", b"q" * 16)]
             return [
-                None if (paid := run.recall(key)) is None else paid.reply.output for key in keys
+                None if (paid := run.recorded_reply(key)) is None else paid.reply.output
+                for key in keys
             ]
 
     assert trio.run(main) == ["last", None, None, None, None, None]
@@ -300,14 +301,16 @@ def test_what_is_run_again_is_what_was_asked_for(
 
     async def look(store: Store, asked: Retry) -> set[int]:  # noqa: ASYNC124
         run = await store.resume("eval-1", start_of(), retry=asked)
-        rows = run.kept(None)
+        rows = run.reused_rows(None)
         assert len(rows) == len(kept)
         for index in kept:
             assert rows.record(index)["id"].endswith(f"test-{index % 3}-prompt-0-repeat-0")
         with pytest.raises(KeyError):
             rows.record(3)
         recalled = {
-            index for index in range(9) if run.recall(CallKey(None, index, "provider", b"q" * 16))
+            index
+            for index in range(9)
+            if run.recorded_reply(CallKey(None, index, "provider", b"q" * 16))
         }
         assert recalled == set(range(9)) - anew
         run.release()
@@ -338,12 +341,12 @@ def test_a_row_stands_until_its_retry_has_come_to_an_end(tmp_path: Path) -> None
     async def go_on(retry: Retry, *rows: trioeval.Row) -> tuple[set[int], int]:
         async with open_store(path) as store:
             run = await store.resume("eval-1", start_of(), retry=retry)
-            kept = {index for index in range(9) if index in run.kept(None)}
+            kept = {index for index in range(9) if index in run.reused_rows(None)}
             for row in rows:
                 before = [*run.records(None)]
                 run.row(row)
                 await run.durable(row)
-                told = run.standing(row)
+                told = run.superseding_record(row)
                 assert (told is None) == (row.outcome == "done" or row.index == 4)
                 assert told is None or told == run.record(row).json == before[row.index]
                 assert (
@@ -404,7 +407,7 @@ def test_rows_and_calls_follow_their_tests_to_other_places(tmp_path: Path) -> No
     async def second() -> list[Any]:
         async with open_store(path) as store:
             run = await store.resume("eval-1", start_of(), reconciled={None: found})
-            kept = run.kept(None)
+            kept = run.reused_rows(None)
             assert {index for index in range(9) if index in kept} == {1, 2, 3, 5}
             assert kept.record(3)["vars"]["number"] == 3
 
@@ -442,9 +445,9 @@ def test_calls_follow_rows_that_were_never_written_down(tmp_path: Path) -> None:
     suite = attrs.evolve(old, tests=(new, tests[0], tests[2], tests[3]))
     with read_store(path) as reader:
         facts = reader.run("latest")
-        assert [*reader.begun(facts)] == [(index, ids[index]) for index in range(3)]
+        assert [*reader.started_rows(facts)] == [(index, ids[index]) for index in range(3)]
         found = reconcile(
-            reader.identities(facts), expand(suite), begun=reader.begun(facts), expected=4
+            reader.identities(facts), expand(suite), begun=reader.started_rows(facts), expected=4
         )
 
     async def resume() -> list[Any]:
@@ -453,8 +456,8 @@ def test_calls_follow_rows_that_were_never_written_down(tmp_path: Path) -> None:
             now = RowIds(expand(suite))
             keys = [CallKey(None, index, "provider", b"q" * 16, now(index)) for index in range(4)]
             others = [attrs.evolve(key, row=ids[1]) for key in keys]
-            assert not any(run.recall(key) for key in others)
-            return [run.recall(key) is not None for key in keys]
+            assert not any(run.recorded_reply(key) for key in others)
+            return [run.recorded_reply(key) is not None for key in keys]
 
     assert trio.run(resume) == [False, True, True, True]
     with read_store(path) as reader:
@@ -477,7 +480,7 @@ def test_tasks_come_and_go_with_their_rows(tmp_path: Path) -> None:
             run = await store.resume(
                 "eval-1", start_of(heads=[{"task": "c"}, {"task": "b"}], rows={"c": 4})
             )
-            assert [len(run.kept(task)) for task in ("a", "b", "c")] == [0, 2, 0]
+            assert [len(run.reused_rows(task)) for task in ("a", "b", "c")] == [0, 2, 0]
 
     trio.run(main)
     with read_store(path) as reader:
@@ -497,10 +500,10 @@ def test_what_befalls_lanes_is_written_down(tmp_path: Path) -> None:
             run = store.begin(start_of())
             now = trio.current_time()
             for event in (
-                Waiting(now + 1, "l", Why.BLOCKED, now + 3, None),
-                Waiting(now + 1, "l", Why.PAUSED, None, None),
-                Waiting(now + 1, "l", Why.SLOT, None, None),
-                Waiting(now + 1, "l", Why.BLOCKED, None, 4),
+                Waiting(now + 1, "l", WaitReason.BLOCKED, now + 3, None),
+                Waiting(now + 1, "l", WaitReason.PAUSED, None, None),
+                Waiting(now + 1, "l", WaitReason.SLOT, None, None),
+                Waiting(now + 1, "l", WaitReason.BLOCKED, None, 4),
                 Throttled(now + 2, 7, "l", None, -math.inf),
                 LimitChanged(now + 3, "l", 2, 4),
                 LaneClosed(now + 4, "l", "401\0"),
@@ -563,10 +566,10 @@ def test_a_reply_of_50_mb_is_a_reply(tmp_path: Path) -> None:
     async def main() -> None:
         async with open_store(tmp_path / "r.db") as store:
             run = await store.resume("eval-1", start_of())
-            paid = run.recall(CallKey(None, 0, "provider", b"q" * 16))
+            paid = run.recorded_reply(CallKey(None, 0, "provider", b"q" * 16))
             assert paid is not None
             assert paid.reply.output == output
-            assert run.kept(None).record(0)["response"]["output"] == output
+            assert run.reused_rows(None).record(0)["response"]["output"] == output
 
     trio.run(main)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from trioeval.documents.files import Around
+from trioeval.documents.files import FileContext
 from trioeval.documents.mistakes import Mistake, MistakenError
 from trioeval.grading import Assertion
 from trioeval.suite.model import Test
@@ -30,7 +30,7 @@ def read(
     file = tmp_path / "t.csv"
     file.write_bytes(text.encode() if isinstance(text, str) else text)
     warnings: list[Mistake] = []
-    around = Around(directory=tmp_path, environ=environ or {}, warn=warnings.append)
+    around = FileContext(directory=tmp_path, environ=environ or {}, warn=warnings.append)
     found = read_csv_tests(file, around, plain)
     return [dict(test.metadata) for test in found], warnings
 

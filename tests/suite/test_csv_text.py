@@ -43,10 +43,10 @@ def test_cells_are_what_stands_between_delimiters(text: str, wanted: list[tuple[
     [
         ("a\r\nb\r\n", [("a",), ("b",)]),
         ("a\rb\r", [("a",), ("b",)]),
-        # The first line break is the only kind there is.
+        # The first line break defines the only kind.
         ("a\nb\r\n", [("a",), ("b\r",)]),
         ("a\r\nb\nc\r\n", [("a",), ("b\nc",)]),
-        # One between quotes is none.
+        # One between quotes does not count.
         ('"a\nb"\r\nc\nd\r\n', [("a\nb",), ("c\nd",)]),
     ],
 )

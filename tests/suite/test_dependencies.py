@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from trioeval.errors import UsageError
 from trioeval.suite.dependencies import (
-    Blocked,
     Dependent,
     FailedDependency,
-    Lacking,
     Tracker,
+    Unsatisfied,
+    WaitingFor,
     chain_text,
     cycle_in,
-    normalized,
+    parse_names,
 )
 
 POLICIES: tuple[FailedDependency, ...] = ("skip", "block", "fail", "run")
@@ -30,9 +30,9 @@ def needs(name: str, *others: str, policy: FailedDependency = "skip") -> Depende
 
 def test_ag_70_names_are_split_trimmed_and_said_once() -> None:
     """The first of equal names keeps its position; a text is the same as a list."""
-    assert normalized([" a ", "b, c", "a", "c", ""], "t") == ("a", "b", "c")
-    assert normalized(" b ,, a") == ("b", "a")
-    assert normalized(()) == ()
+    assert parse_names([" a ", "b, c", "a", "c", ""], "t") == ("a", "b", "c")
+    assert parse_names(" b ,, a") == ("b", "a")
+    assert parse_names(()) == ()
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_ag_70_names_are_split_trimmed_and_said_once() -> None:
 def test_ag_70_itself_and_paths_are_refused(said: str, problem: str) -> None:
     """The message contains the invalid name."""
     with pytest.raises(UsageError) as caught:
-        normalized(said, "t")
+        parse_names(said, "t")
     assert problem in str(caught.value)
 
 
@@ -95,24 +95,24 @@ def test_ag_72_blockers_are_what_is_not_done_in_its_own_order() -> None:
     )
     assert tracker.over("done", done=True) == ["x"]
     tracker.over("failed", done=False)
-    assert tracker.state("x") == Blocked(("failed", "running", "missing"))
+    assert tracker.state("x") == WaitingFor(("failed", "running", "missing"))
 
 
 @pytest.mark.parametrize(
     ("policy", "state"),
     [
-        ("skip", Lacking("b", "skip")),
-        ("fail", Lacking("b", "fail")),
-        ("block", Blocked(("a", "b"))),
-        ("run", Blocked(("a",))),
+        ("skip", Unsatisfied("b", "skip")),
+        ("fail", Unsatisfied("b", "fail")),
+        ("block", WaitingFor(("a", "b"))),
+        ("run", WaitingFor(("a",))),
     ],
 )
 def test_ag_73_the_policy_says_what_a_failure_means(
-    policy: FailedDependency, state: Blocked | Lacking
+    policy: FailedDependency, state: WaitingFor | Unsatisfied
 ) -> None:
     """It applies at once, even while another name runs."""
     tracker = Tracker.of([needs("x", "a", "b", policy=policy), needs("a"), needs("b")])
-    assert tracker.state("x") == Blocked(("a", "b"))
+    assert tracker.state("x") == WaitingFor(("a", "b"))
     tracker.over("b", done=False)
     assert tracker.state("x") == state
     assert tracker.lost("x") == ("b",)
@@ -123,7 +123,7 @@ def test_the_first_word_on_an_end_counts() -> None:
     tracker = Tracker.of([needs("x", "a"), needs("a")])
     assert tracker.over("a", done=False) == ["x"]
     assert tracker.over("a", done=True) == ()
-    assert tracker.state("x") == Lacking("a", "skip")
+    assert tracker.state("x") == Unsatisfied("a", "skip")
 
 
 def test_ag_74_what_is_stuck_is_told_with_its_chain() -> None:
@@ -187,14 +187,14 @@ class Plain:
     over: dict[str, bool]
     active: set[str]
 
-    def state(self, name: str) -> Blocked | Lacking | None:
+    def state(self, name: str) -> WaitingFor | Unsatisfied | None:
         one = self.by_name[name]
         lost = [other for other in one.depends_on if self.over.get(other) is False]
         if lost and one.when_failed in {"skip", "fail"}:
-            return Lacking(lost[0], "fail" if one.when_failed == "fail" else "skip")
+            return Unsatisfied(lost[0], "fail" if one.when_failed == "fail" else "skip")
         ended = {other for other, done in self.over.items() if done or one.when_failed == "run"}
         left = tuple(other for other in one.depends_on if other not in ended)
-        return Blocked(left) if left else None
+        return WaitingFor(left) if left else None
 
     def may_begin(self, name: str) -> bool:
         """Return whether a name can begin in any way."""
@@ -213,7 +213,7 @@ class Plain:
             for name, one in self.by_name.items()
             if name not in self.over
             and not self.may_begin(name)
-            and not isinstance(self.state(name), Lacking)
+            and not isinstance(self.state(name), Unsatisfied)
             and (one.when_failed == "block" or "?" in one.depends_on)
         }
 
@@ -236,12 +236,12 @@ def test_every_run_of_every_graph_is_that_of_the_plain_model(
             check_chain(plain, name, chain)
         if not left:
             return
-        waits = {name for name in left if isinstance(states[name], Blocked)}
+        waits = {name for name in left if isinstance(states[name], WaitingFor)}
         moving = [name for name in left if name not in waits or name in plain.active]
         if step == helped_at:
             plain.active |= waits  # people said that these are done: nothing keeps them any more
             continue
-        # What nobody waits for any more is given up when nothing else moves, as a gate does it.
+        # A stuck name is given up when nothing else runs, as by a gate.
         name = data.draw(st.sampled_from(moving or sorted(stuck)))
         if name in waits or name in plain.active or states[name] is not None:
             done = name in plain.active and drawn.done[name]

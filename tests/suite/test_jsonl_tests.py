@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trioeval.documents.files import Around
+from trioeval.documents.files import FileContext
 from trioeval.documents.mistakes import Mistake, MistakenError
 from trioeval.suite.model import Test
 from trioeval.suite.sources.jsonl_tests import (
     CHECKED_AT_ONCE,
+    JsonlFile,
     JsonlTests,
-    Lines,
     is_irregular,
     read_jsonl_tests,
 )
@@ -35,7 +35,7 @@ def plain(data: Any) -> Test:
 
 
 def read(file: Path, *, alone: bool = False) -> Any:
-    return read_jsonl_tests(file, Around(directory=file.parent), plain, alone=alone)
+    return read_jsonl_tests(file, FileContext(directory=file.parent), plain, alone=alone)
 
 
 def written(tmp_path: Path, *lines: Any) -> Path:
@@ -193,7 +193,7 @@ def test_lines_are_counted_and_told_apart_in_one_pass(
     """This holds for blank lines, and for lines with any beginning."""
     file = tmp_path_factory.getbasetemp() / "counted.jsonl"
     file.write_bytes(end.join(lines).encode())
-    scanned = Lines(file)
+    scanned = JsonlFile(file)
     starts, candidates = scanned.scan()
     filled = [number for number, line in enumerate(lines, 1) if line.strip()]
     assert [scanned.number(place, start) for place, start in enumerate(starts)] == filled
@@ -234,7 +234,7 @@ def test_variables_of_a_test_are_beside_the_file_or_beside_the_suite(tmp_path: P
     (tmp_path / "v.yaml").write_text("q: suite")
     (tmp_path / "sub" / "v.yaml").write_text("q: beside")
     file = written(tmp_path / "sub", {"vars": "v.yaml"})
-    around = Around(directory=tmp_path)
+    around = FileContext(directory=tmp_path)
     for alone, wanted in ((False, "beside"), (True, "suite")):
         (test,) = read_jsonl_tests(file, around, plain, alone=alone)
         assert test.vars == {"q": wanted}
@@ -322,7 +322,7 @@ def test_every_irregular_line_shows_it_in_its_bytes(
         texts = [text.replace("[", "[ \t").replace("{", " {\t") for text in texts]
     texts = [text for text in texts if _is_json(text)]
     file.write_text("\n \n".join(texts), encoding="utf-8")
-    starts, candidates = Lines(file).scan()
+    starts, candidates = JsonlFile(file).scan()
     assert len(starts) == len(texts)
     irregular = {place for place, text in enumerate(texts) if is_irregular(json.loads(text))}
     assert irregular <= set(candidates)

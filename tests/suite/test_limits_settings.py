@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from trioeval.errors import SuiteError
-from trioeval.limits import Limit
+from trioeval.limits import SharedLimit
 from trioeval.limits.model import LimitKey
 from trioeval.limits.wire import BATCH
 from trioeval.loading.load import load_suite, parse_suite
@@ -40,8 +40,8 @@ def test_a_suite_says_where_limits_are_kept() -> None:
     """Either spelling is accepted; other keys have defaults."""
     assert parsed({"limits": [RPM, HOLDS]}).limits == LimitsSettings(
         limits=(
-            Limit(key="m:rpm", kind="rolling", capacity=60, window=60),
-            Limit(key="m:concurrency", kind="concurrency", capacity=4, timeout=3),
+            SharedLimit(key="m:rpm", kind="rolling", capacity=60, window=60),
+            SharedLimit(key="m:concurrency", kind="concurrency", capacity=4, timeout=3),
         )
     )
     found = parsed(
@@ -224,8 +224,8 @@ def test_a_lane_names_its_limits() -> None:
 )
 def test_what_is_no_limit_of_a_lane_is_told(keys: Any, said: str) -> None:
     """The position is correct in lanes with and without a name."""
-    lane = {"quota": keys}
-    assert said_of(REDIS, lanes={"wide": lane}) == [f"$.lanes.wide.quota{said}"]
+    lane = {"limits": keys}
+    assert said_of(REDIS, lanes={"wide": lane}) == [f"$.lanes.wide.limits{said}"]
     assert said_of(REDIS, providers=[{"echo": {"lane": lane}}]) == [
         f"$.providers[0].echo.lane.limits{said}"
     ]
@@ -243,7 +243,7 @@ def test_all_that_is_wrong_with_limits_of_a_lane_is_told() -> None:
 
 
 def test_limits_of_lanes_need_somebody_who_keeps_them() -> None:
-    """This also holds in a suite with tasks; an empty list needs no `quota`."""
+    """This also holds in a suite with tasks; an empty list needs no `limits`."""
     top: dict[str, Any] = {
         "providers": [{"echo": {"lane": {"limits": ["a:rpm"]}}}, {"id": "echo", "lane": "wide"}],
         "lanes": {"wide": {"limits": ["b:rpm"]}, "other": {"limits": []}},
@@ -293,8 +293,8 @@ def warned(*, limits: Any = None, **more: Any) -> list[tuple[str, str | None]]:
 
 def idle(key: str, place: int) -> tuple[str, str | None]:
     """Return the warning about a limit that no lane counts against."""
-    told = f'$.quota.limits[{place}]: no lane counts against "{key}": it has no effect'
-    return told, f'write quota: ["{key}"] in a lane'
+    told = f'$.limits.limits[{place}]: no lane counts against "{key}": it has no effect'
+    return told, f'write limits: ["{key}"] in a lane'
 
 
 def test_a_limit_that_no_lane_counts_against_is_warned_of(tmp_path: Path) -> None:
@@ -395,9 +395,9 @@ def test_a_key_that_is_no_limit_in_memory_is_warned_of() -> None:
 
 def test_keys_of_limits_that_others_keep_are_not_warned_of() -> None:
     """They may be created at any time, by any program."""
-    lane = {"id": "echo", "lane": {"quota": ["x:rpm"]}}
-    assert warned(quota=REDIS, providers=[lane]) == []
-    assert warned(quota={**REDIS, "limits": [RPM]}, providers=[lane]) == []
+    lane = {"id": "echo", "lane": {"limits": ["x:rpm"]}}
+    assert warned(limits=REDIS, providers=[lane]) == []
+    assert warned(limits={**REDIS, "limits": [RPM]}, providers=[lane]) == []
 
 
 def test_limits_of_a_file_and_lanes_of_files_are_looked_at(tmp_path: Path) -> None:

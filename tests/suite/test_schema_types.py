@@ -32,7 +32,7 @@ def problems(**keys: Any) -> list[str]:
 )
 def test_a_misspelt_type_is_named_with_what_was_meant(word: str, hint: str) -> None:
     [mistake] = schema_type_mistakes({"type": word})
-    assert mistake.message == f'"{word}" is not a type of JSON Schema'
+    assert mistake.message == f'"{word}" is not a JSON Schema type'
     assert (mistake.at, mistake.hint) == (("type",), hint)
 
 
@@ -104,15 +104,15 @@ def test_a_suite_is_refused_with_the_place_of_the_type() -> None:
         ],
     ) == [
         (
-            '$.providers[0].config.functions[0].parameters.type: "dict" is not a type of JSON Schema\n'
+            '$.providers[0].config.functions[0].parameters.type: "dict" is not a JSON Schema type\n'
             '  did you mean "object"?'
         ),
         (
-            '$.tests[0].assert[0].value.properties.a.type: "strng" is not a type of JSON Schema\n'
+            '$.tests[0].assert[0].value.properties.a.type: "strng" is not a JSON Schema type\n'
             '  did you mean "string"?'
         ),
         (
-            '$.tests[1].assert[0].value: "objct" is not a type of JSON Schema\n'
+            '$.tests[1].assert[0].value: "objct" is not a JSON Schema type\n'
             '  did you mean "object"?'
         ),
     ]

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trioeval.documents.files import Around
+from trioeval.documents.files import FileContext
 from trioeval.documents.mistakes import MistakenError
 from trioeval.suite.model import Prompt, PromptFunction
 from trioeval.suite.sources.prompts import _parts, read_prompts
 
 
 def read(entry: Any, folder: Path, **environ: str) -> tuple[Prompt, ...]:
-    return read_prompts(entry, Around(directory=folder, environ=environ))
+    return read_prompts(entry, FileContext(directory=folder, environ=environ))
 
 
 def raws(entry: Any, folder: Path, **environ: str) -> list[str]:
@@ -121,7 +121,7 @@ def test_a_text_file_is_split_at_lines_of_the_separator(tmp_path: Path) -> None:
 def test_the_separator_can_be_another(prefix: str, tmp_path: Path) -> None:
     """The environment sets it."""
     (tmp_path / "p.txt").write_text("a\n---\nb\n===\nc")
-    around = Around(directory=tmp_path, environ={f"{prefix}PROMPT_SEPARATOR": "==="})
+    around = FileContext(directory=tmp_path, environ={f"{prefix}PROMPT_SEPARATOR": "==="})
     assert [prompt.raw for prompt in read_prompts("p.txt", around)] == ["a\n---\nb", "c"]
 
 

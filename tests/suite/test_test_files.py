@@ -10,7 +10,7 @@ from typing import Any
 import openpyxl
 import pytest
 
-from trioeval.documents.files import Around
+from trioeval.documents.files import FileContext
 from trioeval.documents.mistakes import Mistake, MistakenError
 from trioeval.suite.model import Test
 from trioeval.suite.sources.tests import read_tests
@@ -54,7 +54,7 @@ def files(tmp_path: Path) -> Path:
 def read(
     directory: Path, reference: str | Mapping[str, Any], *, alone: bool = False
 ) -> list[Mapping[str, Any]]:
-    around = Around(directory=directory, allow_empty=True)
+    around = FileContext(directory=directory, allow_empty=True)
     found = read_tests(reference, around, plain, alone=alone)
     return [test.metadata for test in found]
 
@@ -147,7 +147,7 @@ def test_what_cannot_be_read_is_told(
 
 
 def test_a_file_outside_of_the_suites_folder_is_refused(files: Path) -> None:
-    around = Around(directory=files / "sub")
+    around = FileContext(directory=files / "sub")
     with pytest.raises(MistakenError, match="outside of the suite's folder"):
         read_tests("../a.csv", around, plain)
 
@@ -293,12 +293,12 @@ def test_a_file_without_tests_is_refused_unless_it_is_allowed(
     """The mistake names the file and --allow-empty; with that, it is a warning."""
     (tmp_path / name).write_text(text)
     with pytest.raises(MistakenError) as caught:
-        read_tests(f"file://{name}", Around(directory=tmp_path), plain)
+        read_tests(f"file://{name}", FileContext(directory=tmp_path), plain)
     hint = "add a test, or pass --allow-empty"
     mistake = Mistake(message, hint, file=tmp_path / name)
     assert caught.value.parts == (mistake,)
     warnings: list[Mistake] = []
-    around = Around(directory=tmp_path, allow_empty=True, warn=warnings.append)
+    around = FileContext(directory=tmp_path, allow_empty=True, warn=warnings.append)
     assert list(read_tests(name, around, plain)) == []
     assert warnings == [Mistake(message, file=tmp_path / name)]
 
@@ -309,7 +309,7 @@ def test_a_sheet_without_tests_is_refused(tmp_path: Path) -> None:
     book.create_sheet("tests", 0).append(["q"])
     book.save(tmp_path / "none.xlsx")
     with pytest.raises(MistakenError, match="no rows below the header"):
-        read_tests("none.xlsx", Around(directory=tmp_path), plain)
+        read_tests("none.xlsx", FileContext(directory=tmp_path), plain)
 
 
 @pytest.mark.parametrize("name", ["many.csv", "many.json", "many.yaml", "many.py"])

@@ -47,6 +47,6 @@ def test_an_exporter_that_raises_at_the_end_is_told_and_costs_no_results(
         raise ValueError("no such \x1b[31mplace")
 
     told = send(monkeypatch, broken, lambda: sent.append("logs"))
-    assert told == ["--otel: not everything can be sent: ValueError: no such [31mplace"]
+    assert told == ["--otel: some data cannot be sent: ValueError: no such [31mplace"]
     assert sent == ["logs"]
     assert send(monkeypatch, lambda: sent.append("spans")) == []

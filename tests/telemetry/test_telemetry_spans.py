@@ -12,7 +12,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from trioeval import Reply, Request
 from trioeval.errors import ProviderError
-from trioeval.evaluation.journal import CallKey, Paid
+from trioeval.evaluation.journal import CallKey, RecordedReply
 from trioeval.providers import Usage
 from trioeval.testing.journals import MemoryJournal
 
@@ -234,9 +234,9 @@ class Before(MemoryJournal):
     def resumed(self) -> bool:
         return True
 
-    def recall(self, key: CallKey, /) -> Paid | None:
+    def recorded_reply(self, key: CallKey, /) -> RecordedReply | None:
         reply = Reply(output="before", metadata={"id": "reply-0"})
-        return Paid(reply, 5.0, cached=False) if key.index == 0 else None
+        return RecordedReply(reply, 5.0, cached=False) if key.index == 0 else None
 
 
 def test_what_an_earlier_execution_paid_for_is_no_call_of_this_one() -> None:

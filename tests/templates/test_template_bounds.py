@@ -20,7 +20,7 @@ from trioeval.text import quote
 
 SECONDS = 15.0  # of this process, on a busy machine too; what is not bounded takes minutes
 
-# What the scans mean, in patterns that are short and slow.
+# The semantics of the scans, as patterns that are short and slow.
 _LINE = r"[^\n\r\u2028\u2029]*?"
 _RAW = re.compile(r"\{%-?\s*(raw|verbatim)\s*-?%\}.*?\{%-?\s*end\1\s*-?%\}", re.DOTALL)
 _COMMENT = re.compile(r"\{#.*?#\}", re.DOTALL)

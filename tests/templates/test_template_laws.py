@@ -106,7 +106,7 @@ def test_references_have_all_that_is_read(text: str) -> None:
     """A variable that a rendering reads is one of its references."""
     read: set[str] = set()
     for name in TEMPLATES.references(text) | set("abcdefghijklmnopqrstuvwxyz"):
-        # A variable matters if taking it away, or giving another value, prints something else.
+        # A variable matters if removing or changing it changes the output.
         full = {one: one.upper() for one in "abcdefghijkmnopqrstuvwxyz"} | {"l": [1, 0]}
         other = {**full, name: [9, 9, 9] if name == "l" else "other"}
         if TEMPLATES.fill(text, full) != TEMPLATES.fill(text, other):

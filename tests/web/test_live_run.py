@@ -20,7 +20,8 @@ from trioeval.web.live_client import live_run_ids, open_live
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(
-        not hasattr(socket, "AF_UNIX"), reason="this system has no sockets in its file system"
+        not hasattr(socket, "AF_UNIX"),
+        reason="this system does not support sockets in its file system",
     ),
 ]
 

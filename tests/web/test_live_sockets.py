@@ -16,7 +16,7 @@ from trioeval.web.live import serve_live
 from trioeval.web.sockets import connect_to, is_same_user, listen_for, reachable_runs, remove
 
 pytestmark = pytest.mark.skipif(
-    not hasattr(socket, "AF_UNIX"), reason="this system has no sockets in its file system"
+    not hasattr(socket, "AF_UNIX"), reason="this system does not support sockets in its file system"
 )
 
 
@@ -116,7 +116,7 @@ def test_a_run_that_listens_is_not_replaced() -> None:
         assert reachable_runs() == []
 
     trio.run(main)
-    assert told == [f"this run cannot be watched: a run {RUN} listens already"]
+    assert told == [f"the live server cannot start: a run {RUN} is running already"]
 
 
 def why_not(run_id: str = RUN) -> str:
@@ -139,7 +139,7 @@ def test_a_folder_that_others_can_use_is_not_used(place: Path) -> None:
     """Somebody may have put something there, or may read what goes over it."""
     place.mkdir(mode=0o700)
     place.chmod(0o750)
-    assert why_not() == f"this run cannot be watched: {place}: other users have access: chmod 700"
+    assert why_not() == f"the live server cannot start: {place}: others may use it: chmod 700"
     place.chmod(0o700)
     place.parent.chmod(0o777)
     assert why_not().endswith(f"{place}: other users may replace it")
@@ -201,7 +201,7 @@ def test_somebody_else_at_the_other_end_is_known() -> None:
 @pytest.mark.parametrize("name", ["", "../x", "a/b", ".hidden", "a b", "x" * 81, "a\n", "ü"])
 def test_ids_that_are_no_good_names_of_files_are_not_used(name: str) -> None:
     """Nothing is made or opened under them."""
-    assert "is called by letters, digits" in why_not(name)
+    assert "must consist of letters, digits" in why_not(name)
 
 
 def test_a_path_that_is_too_long_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,7 +216,9 @@ def test_a_system_without_such_sockets_is_told_of(monkeypatch: pytest.MonkeyPatc
     """Runs go on there; nothing is listed."""
     monkeypatch.delattr(socket, "AF_UNIX")
     for use in (listen_for, connect_to):
-        with pytest.raises(NotLiveError, match="this system has no sockets in its file system"):
+        with pytest.raises(
+            NotLiveError, match="this system does not support sockets in its file system"
+        ):
             use(RUN)
     assert reachable_runs() == []
 

@@ -24,8 +24,8 @@ from trioeval.cli.app import run_command_line
 from trioeval.providers import Reply
 from trioeval.report import Head
 from trioeval.report.head import HeadColumn
-from trioeval.serving.conversation import Bounds, Conversation
-from trioeval.store import Reader, StoredRun, open_store
+from trioeval.serving.conversation import Bounds, HttpConnection
+from trioeval.store import StoredRun, StoreReader, open_store
 from trioeval.testing import run_virtual
 from trioeval.web.app import WhilePresent
 from trioeval.web.live import serve_live
@@ -175,7 +175,7 @@ def test_a_store_may_be_empty_damaged_or_gone(database: Path, tmp_path: Path) ->
         async with open_store(empty):
             pass
         async with serving(empty) as server:
-            assert "No run has begun yet" in (await server.ask("/")).body
+            assert "No run yet" in (await server.ask("/")).body
         copy(database, damaged)
         async with serving(damaged) as server:
             run = await only_run(server)
@@ -197,8 +197,8 @@ def test_a_store_may_be_empty_damaged_or_gone(database: Path, tmp_path: Path) ->
                 assert (part.status, part.headers["hx-retarget"]) == (500, "#said")
                 assert "damaged" in part.body
             damaged.unlink()
-            assert "No run has begun yet" in (await server.ask("/")).body
-            assert "store of runs not found" in (await server.ask(f"/run/{run}")).body
+            assert "No run yet" in (await server.ask("/")).body
+            assert "there is no store of runs here" in (await server.ask(f"/run/{run}")).body
             damaged.write_bytes(whole)
             assert (await server.ask(f"/run/{run}")).status == 200
 
@@ -279,14 +279,11 @@ def test_a_run_is_watched_and_steered_to_its_end(tmp_path: Path) -> None:
                     assert watched.lanes["a"].max_concurrency == 7
                     await one.until("max concurrency 7")
                     for form, says in (
-                        ({"do": "retune", "lane": "b", "tpm": "9"}, "tpm cannot be changed"),
-                        ({"do": "retune", "lane": "a"}, "give maxConcurrency, rpm or tpm"),
+                        ({"do": "retune", "lane": "b", "tpm": "9"}, "has no rate of tokens"),
+                        ({"do": "retune", "lane": "a"}, "set a width, rpm or tpm"),
                         ({"do": "retune", "lane": "a", "rpm": "nan"}, "rpm must be a number"),
-                        (
-                            {"do": "retune", "lane": "a", "maxConcurrency": "1.5"},
-                            "must be a whole number",
-                        ),
-                        ({"do": "pause", "lane": "%3Cb%3E"}, "there is no lane"),
+                        ({"do": "retune", "lane": "a", "width": "1.5"}, "must be a whole number"),
+                        ({"do": "pause", "lane": "%3Cb%3E"}, "unknown lane"),
                         ({"do": "pause"}, "lane is missing"),
                         ({"do": "%00halt"}, "do must be one of"),
                         ({}, "do must be one of"),
@@ -307,7 +304,7 @@ def test_a_run_is_watched_and_steered_to_its_end(tmp_path: Path) -> None:
                     assert "2 rows not run; continue with" in browser.heard
                     assert "<code>trioeval resume eval-9</code>" in browser.heard
                 told = await server.steer("eval-9", do="stop")
-                assert "does not listen" in told.body
+                assert "does not accept commands" in told.body
 
     in_trio(main)
 
@@ -326,7 +323,7 @@ def test_a_run_is_steered_from_a_page_that_nobody_has_looked_at_for_a_while(tmp_
             assert watched.lanes["a"].statistics().paused
             assert "cancelling" in (await server.steer("eval-9", do="cancel")).body
             assert watched.cancelled.cancel_called
-            assert "does not listen" in (await server.steer("eval-8", do="stop")).body
+            assert "does not accept commands" in (await server.steer("eval-8", do="stop")).body
 
     in_trio(main)
 
@@ -343,7 +340,7 @@ def test_a_run_that_is_deleted_while_it_is_watched_is_gone(tmp_path: Path) -> No
         ):
             run.row(row_at(0))
             await run.durable()
-            await browser.until("is not heard from here")
+            await browser.until("is not connected")
             await browser.until("event: rows")
             seen = len(browser.heard)
             with sqlite3.connect(path) as connection:
@@ -391,7 +388,7 @@ def test_who_does_not_read_is_hung_up_on() -> None:
             client = await trio.open_tcp_stream("127.0.0.1", listener.socket.getsockname()[1])
             async with client, await listener.accept() as accepted:
                 bounds, stop = Bounds(taking=0.05), trio.Event()
-                talk = Conversation(accepted, _no_app, bounds, stop)
+                talk = HttpConnection(accepted, _no_app, bounds, stop)
                 with pytest.raises(trio.BrokenResourceError, match="the client does not read"):
                     await talk.send(bytes(50_000_000))
                 with pytest.raises(trio.ClosedResourceError):
@@ -416,10 +413,10 @@ def test_a_search_keeps_nobody_waiting_but_searches(database: Path) -> None:
                     partial(store.read, lambda _reader: gate.wait(20), takes_long=True)
                 )
             await trio.testing.wait_all_tasks_blocked()
-            assert len(await store.read(Reader.runs)) == 1
+            assert len(await store.read(StoreReader.runs)) == 1
             nursery.cancel_scope.cancel("typed on")
         gate.set()
-        assert len(await store.read(Reader.runs, takes_long=True)) == 1
+        assert len(await store.read(StoreReader.runs, takes_long=True)) == 1
 
     in_trio(main)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from view_server import COOKIE, in_trio, make_store, serving
 
-from trioeval.serving.door import is_loopback
+from trioeval.serving.access_rules import is_loopback
 
 pytestmark = [pytest.mark.attack("web pages"), pytest.mark.network]
 

@@ -11,13 +11,13 @@ import attrs
 import trio
 
 from trioeval.cli.app import run_command_line
+from trioeval.serving.access_rules import OwnNames
 from trioeval.serving.conversation import Bounds
-from trioeval.serving.door import OwnNames
 from trioeval.serving.listening import Address, open_listeners, serve_app
-from trioeval.web.app import View
+from trioeval.web.app import LiveView
 from trioeval.web.pages import StoreReading
 from trioeval.web.security import Door
-from trioeval.web.watches import Watches
+from trioeval.web.watches import RunWatches
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 COOKIE = "view"
@@ -58,7 +58,7 @@ class Reply:
 class Server:
     address: Address
     stop: trio.Event
-    watches: Watches
+    watches: RunWatches
 
     @property
     def host(self) -> str:
@@ -129,8 +129,8 @@ async def serving(
         make_id=partial(next, names),
     )
     async with trio.open_nursery() as followers:
-        watches = Watches(store, followers)
-        view = View(
+        watches = RunWatches(store, followers)
+        view = LiveView(
             store=store,
             watches=watches,
             stop=stop,

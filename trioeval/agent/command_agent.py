@@ -34,7 +34,7 @@ from trioeval.errors import TemplateError
 from trioeval.evaluation.commands import too_many_processes
 from trioeval.providers.programs.entries import CommandAgentSettings, has_template
 from trioeval.providers.programs.exec import last_line, to_text
-from trioeval.providers.programs.members import Root
+from trioeval.providers.programs.members import TreeIdentity
 from trioeval.providers.programs.processes import KILLED_WITHIN, describe_end, make_mark, start_tree
 from trioeval.providers.secrets import hide, longest_first
 from trioeval.templates import Templates
@@ -150,7 +150,7 @@ class CommandAgent:
         """Start the program, after recording how its processes can be found if this program dies."""
         mark = make_mark()
         if self.journal is not None:
-            self.journal.started(self._running(attempt, identify(Root(0, mark.encode()))))
+            self.journal.started(self._running(attempt, identify(TreeIdentity(0, mark.encode()))))
             await self.journal.durable()
         begin = functools.partial(
             start_tree,

@@ -18,7 +18,7 @@ from trioeval.agent.cases import (
     written_cases,
 )
 from trioeval.agent.model import AgentSettings, case_of
-from trioeval.documents.files import Around
+from trioeval.documents.files import FileContext
 from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes, below
 from trioeval.documents.structure import (
     Hook,
@@ -109,7 +109,7 @@ INSTEAD: Mapping[str, str] = {
 def agent_suite(
     said: Mapping[str, Any],
     data: Mapping[str, Any],
-    around: Around,
+    around: FileContext,
     templates: Templates,
     structure: Callable[[], tuple[Suite, list[Mistake]]],
 ) -> tuple[Suite, list[Mistake]]:
@@ -140,7 +140,7 @@ def agent_suite(
     return attrs.evolve(suite, settings=settings or AgentSettings()), mistakes
 
 
-def _missing(data: Mapping[str, Any], around: Around) -> Iterator[Mistake]:
+def _missing(data: Mapping[str, Any], around: FileContext) -> Iterator[Mistake]:
     """Yield mistakes for missing keys that an agent needs; empty ones are reported where they are parsed."""
     if data.get("prompts") is None:
         hint = 'for example "prompts": ["Repair {{name}}."]'

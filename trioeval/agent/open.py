@@ -15,7 +15,7 @@ import attrs
 import trio
 
 from trioeval.agent.bus.bus import Bus, open_bus
-from trioeval.agent.bus.messages import Draft, Message, MessageType
+from trioeval.agent.bus.messages import Message, MessageDraft, MessageType
 from trioeval.agent.bus.reading import BusReading, read_parts
 from trioeval.agent.bus.settings import BusSettings, BusStats
 from trioeval.agent.model import AgentSettings
@@ -43,7 +43,7 @@ def _chance() -> Callable[[], float]:
 
 
 @attrs.frozen(kw_only=True)
-class AgentTerms:
+class AgentOptions:
     """The options of a run's agents."""
 
     folder: Path | None = None
@@ -151,7 +151,7 @@ class CasePoster(HurriedBus):
 
     async def __call__(self, type_: MessageType, body: str) -> None:
         """Post a message, if that is possible soon. A checkpoint."""
-        draft = Draft(
+        draft = MessageDraft(
             type=type_,
             project_id=self.buses.project,
             task_id=self.case,
@@ -160,7 +160,7 @@ class CasePoster(HurriedBus):
         )
         await self.with_bus(functools.partial(self._append, draft))
 
-    async def _append(self, draft: Draft) -> None:
+    async def _append(self, draft: MessageDraft) -> None:
         buses = self.buses
         settings = attrs.evolve(buses.settings, lock_timeout=WAIT, append_attempts=1)
         async with open_bus(self.folder, settings, rng=buses.rng, stats=buses.stats) as bus:
@@ -193,7 +193,7 @@ class SharedFacts:
         """Post the new facts of a case; return their number. A checkpoint."""
         told = 0
 
-        async def post(draft: Draft) -> None:
+        async def post(draft: MessageDraft) -> None:
             nonlocal told
             if await self._patience.with_bus(functools.partial(self._bus.append, draft)):
                 told += 1
@@ -210,7 +210,7 @@ class SharedFacts:
                 await trio.lowlevel.checkpoint()
         return told
 
-    def _new(self, case: Path) -> list[Draft]:
+    def _new(self, case: Path) -> list[MessageDraft]:
         found = [
             _forwarded(one)
             for part in read_parts(case)
@@ -237,7 +237,7 @@ class SharedFacts:
             yield from read_parts(self._bus.path)
 
 
-def _forwarded(message: Message) -> Draft:
+def _forwarded(message: Message) -> MessageDraft:
     """Return a fact for the bus of the run; references to other messages of its own bus are removed."""
     draft = message.draft
     text = f"{draft.task_id}\n{message.msg_id}\n{draft.body}"
@@ -250,10 +250,10 @@ _MAKERS = 4  # folders that are created concurrently
 
 
 @attrs.frozen(eq=False, kw_only=True)
-class AgentRun:
+class AgentRunContext:
     """The shared state of all agent tasks of a run."""
 
-    terms: AgentTerms
+    options: AgentOptions
     project: str
     """The name of the run on buses: its id."""
     folder: Path
@@ -275,12 +275,12 @@ class AgentRun:
 @asynccontextmanager
 async def open_agents(
     prepared: PreparedSuite,
-    terms: AgentTerms,
+    terms: AgentOptions,
     run_id: str | None,
     *,
     stop: trio.Event,
     warn: Callable[[str], None],
-) -> AsyncGenerator[AgentRun | None]:
+) -> AsyncGenerator[AgentRunContext | None]:
     """Open the shared state of a suite's agents; None without any agents. A checkpoint.
 
     Raises:
@@ -303,8 +303,8 @@ async def open_agents(
             settings=settings,
             stats=terms.bus_stats,
         )
-        run = AgentRun(
-            terms=terms,
+        run = AgentRunContext(
+            options=terms,
             project=project,
             folder=folder,
             facts=None,

@@ -65,7 +65,7 @@ class AttemptWaiting(AgentEvent):
 
 
 @attrs.frozen(kw_only=True)
-class AttemptGoesOn(AgentEvent):
+class AttemptContinued(AgentEvent):
     """A started attempt that waited for a slot to continue has one."""
 
     number: int

@@ -27,7 +27,7 @@ import attrs
 import trio
 
 from trioeval.agent.loop import RUN_IS_OVER
-from trioeval.agent.protocols import AgentEvent, AttemptGoesOn, AttemptWaiting, Slots
+from trioeval.agent.protocols import AgentEvent, AttemptContinued, AttemptWaiting, Slots
 from trioeval.agent.restarts import AttemptEnd
 from trioeval.kernel import Calls, Metered
 from trioeval.nurseries import open_plain_nursery
@@ -190,7 +190,7 @@ class SlotSession:
             return
         self.notify(AttemptWaiting)
         await self._granted.wait()
-        self.notify(AttemptGoesOn)
+        self.notify(AttemptContinued)
 
 
 # Child runs of programs: each submission of an agent takes its own run slot; a waiting agent holds none.

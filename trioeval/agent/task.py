@@ -17,7 +17,7 @@ import trio
 
 from trioeval.agent.attempts import (
     RecordedAttempts,
-    answer_of,
+    case_reply,
     reported_attempts,
     with_cut_attempt,
     with_row_outcome,
@@ -45,7 +45,7 @@ from trioeval.agent.journal import AgentJournal
 from trioeval.agent.loop import RUN_IS_OVER, LoopEnd, run_until_done, wait_for_first
 from trioeval.agent.model import AgentSettings, case_of
 from trioeval.agent.model_agent import ModelAgent
-from trioeval.agent.open import AgentRun, CasePoster
+from trioeval.agent.open import AgentRunContext, CasePoster
 from trioeval.agent.planner import PlannerTurn, Submission, planner_turn
 from trioeval.agent.processes import end_survivors, open_family
 from trioeval.agent.protocols import (
@@ -73,9 +73,9 @@ from trioeval.errors import AgentError, BlockedError, MarkerError, StoreError, T
 from trioeval.evaluation.answerer import AnswerObserver, OnProgress
 from trioeval.evaluation.outcomes import StoppedError, cut_by
 from trioeval.evaluation.prepared import PreparedSuite
-from trioeval.evaluation.prompt import Asked
-from trioeval.evaluation.provider_calls import Asker
-from trioeval.kernel import Calls, Cut
+from trioeval.evaluation.prompt import RenderedPrompt
+from trioeval.evaluation.provider_calls import ReplySource
+from trioeval.kernel import Calls, StopReason
 from trioeval.kernel.events import guarded
 from trioeval.providers import Reply, Request
 from trioeval.providers.programs.entries import AGENT_RUNS, CommandAgentSettings
@@ -88,20 +88,20 @@ _CANCELLED = "cancelled while queued (trioeval agent cancel)"
 
 
 @attrs.define(eq=False)
-class AgentWork:
+class AgentAnswerer:
     """Works on the rows of one task, each case in its own folder; used for one run."""
 
     prepared: PreparedSuite
     """The task."""
     settings: AgentSettings
     """The settings of its agents."""
-    asker: Asker
+    reply_source: ReplySource
     """Calls models, and has the records of earlier calls."""
     task: str | None = attrs.field(kw_only=True)
     """Its id."""
     journal: AgentJournal | None = attrs.field(kw_only=True)
     """Records processes."""
-    run: AgentRun = attrs.field(kw_only=True)
+    run: AgentRunContext = attrs.field(kw_only=True)
     """The shared state of all agent tasks."""
     names: CaseNames = attrs.field(init=False)
     gates: Mapping[str, DependencyGate] = attrs.field(init=False)
@@ -119,7 +119,7 @@ class AgentWork:
         prepared, run = self.prepared, self.run
         self.names = CaseNames.of(prepared.steps)
         self.gates = dependency_gates(self.names.dependents, warn=run.warn, stop=run.stop)
-        self.observe = guarded(run.terms.observe)
+        self.observe = guarded(run.options.observe)
         self.workspaces = WorkspaceTemplates.of(prepared.around, prepared.templates)
         self.templates = self.workspaces.templates
 
@@ -131,7 +131,7 @@ class AgentWork:
             for one in left:
                 self.journal.gone(one.run_id)
 
-    def keep(self, index: int, record: Mapping[str, Any]) -> None:
+    def register_kept(self, index: int, record: Mapping[str, Any]) -> None:
         """Register the end of a case that is not worked on again."""
         reply = record.get("response")
         told = reply.get("metadata") if isinstance(reply, Mapping) else None
@@ -142,18 +142,18 @@ class AgentWork:
         self._report_end(index, done=is_done, begun=False)
 
     @property
-    def follows_all(self) -> bool:
+    def follows_every_row(self) -> bool:
         """True: other cases may wait for one that never started."""
         return True
 
     def looks_ahead(self, _providers: Iterable[int], /, *, are_final: bool) -> bool:  # noqa: ARG002
-        """True: cases may wait for each other."""
+        """Return True: cases may wait for each other."""
         return True
 
-    def begins_at_once(
+    def starts_without_lane(
         self,
         step: Step,
-        _ask: Callable[[], Asked | None],
+        _ask: Callable[[], RenderedPrompt | None],
         /,
         *,
         is_answered: bool,  # noqa: ARG002
@@ -161,7 +161,7 @@ class AgentWork:
         """Return whether it waits for other cases or the planner before it needs a slot."""
         case = case_of(step.test)
         waits = case is not None and bool(case.depends_on)
-        return waits or self.run.terms.planner is not None
+        return waits or self.run.options.planner is not None
 
     def workspace(self, step: Step, /) -> Path:
         """Return the folder in which its agent works."""
@@ -176,12 +176,12 @@ class AgentWork:
     def reject(self, _step: Step, /) -> None:
         """Do nothing: each attempt keeps its end."""
 
-    def over(self, step: Step, cut: Cut | None, /) -> None:
+    def on_row_end(self, step: Step, cut: StopReason | None, /) -> None:
         """Handle the end of a row; a case that is not known to be done is not, unless it was interrupted."""
         self._report_end(step.index, done=False, cut=cut)
 
     async def answer(
-        self, step: Step, asked: Asked, calls: Calls[Any], listener: AnswerObserver, /
+        self, step: Step, asked: RenderedPrompt, calls: Calls[Any], listener: AnswerObserver, /
     ) -> Reply:
         """Work on a case until it is done, given up, or stopped. A checkpoint.
 
@@ -194,11 +194,11 @@ class AgentWork:
             work=self, step=step, asked=asked, calls=calls, on_progress=listener.on_progress
         )
         ending: CaseEnding = "failed"
-        cut: Cut | None = None
+        cut: StopReason | None = None
         try:
             ended = await case.run()
             ending = ended.ending
-            cut = Cut.STOP if ending == "interrupted" else None
+            cut = StopReason.STOP if ending == "interrupted" else None
         except BlockedError:
             ending = "blocked"
             raise
@@ -210,7 +210,7 @@ class AgentWork:
             case.notify(CaseEnded, ending=ending)
         if ending == "interrupted":
             raise StoppedError
-        return answer_of(ended, case.about)
+        return case_reply(ended, case.about)
 
     def gate_of(self, index: int) -> DependencyGate | None:
         """Return the gate that lets a case start; None without dependencies."""
@@ -222,7 +222,7 @@ class AgentWork:
         return CaseFiles(folder, self.settings.done_file)
 
     def _report_end(
-        self, index: int, *, done: bool, cut: Cut | None = None, begun: bool = True
+        self, index: int, *, done: bool, cut: StopReason | None = None, begun: bool = True
     ) -> None:
         """Report the end of a case to the cases that wait for it, once."""
         if index in self._over:
@@ -238,9 +238,9 @@ class AgentWork:
 class _TaskCase:
     """A running case, from its submission to the planner to its end."""
 
-    work: AgentWork
+    work: AgentAnswerer
     step: Step
-    asked: Asked
+    asked: RenderedPrompt
     calls: Calls[Any]
     on_progress: OnProgress
     room: CaseContext = attrs.field(init=False)
@@ -251,7 +251,10 @@ class _TaskCase:
 
     def __attrs_post_init__(self) -> None:
         work, index = self.work, self.step.index
-        name, agent = work.names.folder_names[index], work.asker.names[self.step.provider_index]
+        name, agent = (
+            work.names.folder_names[index],
+            work.reply_source.names[self.step.provider_index],
+        )
         if not self.asked.prompt.strip():
             msg = f"the prompt of case {work.names.names[index]} is empty"
             raise AgentError(msg)
@@ -263,13 +266,13 @@ class _TaskCase:
             suite=work.prepared.suite.directory,
             vars=self.asked.vars,
             index=index,
-            row=work.asker.row_ids(index),
+            row=work.reply_source.row_ids(index),
             agent=agent,
         )
         self.notify = CaseNotifier(observe=work.observe, task=work.task, case=name, agent=agent)
         self.post = CasePoster(self.room.files.bus, work.run.buses, case=name)
         self.attempts = RecordedAttempts(
-            asker=work.asker,
+            reply_source=work.reply_source,
             step=self.step,
             asked=self.asked,
             on_progress=self.on_progress,
@@ -282,7 +285,7 @@ class _TaskCase:
             about=name,
             template=self._template,
             is_continued=bool(self.attempts.earlier),
-            starts_over=work.asker.asks_anew(index),
+            starts_over=work.reply_source.needs_new_reply(index),
         )
 
     async def run(self) -> LoopEnd:
@@ -328,12 +331,12 @@ class _TaskCase:
         A case that does not run to its end is removed without an outcome.
         """
         run = self.work.run
-        if run.terms.planner is None:
+        if run.options.planner is None:
             await trio.lowlevel.checkpoint()
             yield None
             return
         try:
-            async with planner_turn(run.terms.planner, self._submission()) as turn:
+            async with planner_turn(run.options.planner, self._submission()) as turn:
                 if turn.entry.position:
                     self.notify(CaseQueued, position=turn.entry.position)
                 yield turn
@@ -387,7 +390,7 @@ class _TaskCase:
 
     async def _take_turn(self, turn: PlannerTurn) -> None:
         stop = self.work.run.stop
-        await turn.set_free()
+        await turn.clear_dependencies()
         if turn.entry.position:
             self.notify(CaseQueued, position=turn.entry.position)
         # Other programs may hold their slots for hours after this one is to stop, or the case is done.
@@ -473,7 +476,7 @@ class _TaskCase:
         )
         environ = work.prepared.around.environ
         return ModelAgent(
-            asker=work.asker,
+            reply_source=work.reply_source,
             index=step.index,
             place=step.provider_index,
             calls=self.calls,
@@ -486,7 +489,7 @@ class _TaskCase:
     @property
     def _program(self) -> object:
         """The settings of its agent; those of a model are not `CommandAgentSettings`."""
-        return self.work.asker.providers[self.step.provider_index].spec.settings
+        return self.work.reply_source.providers[self.step.provider_index].spec.settings
 
     def _template(self) -> Path | None:
         """Return the template of the case's workspace. Blocks on files."""

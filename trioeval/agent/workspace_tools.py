@@ -19,7 +19,7 @@ from trioeval.agent.model import AgentSettings
 from trioeval.errors import GradingError
 from trioeval.evaluation.commands import run_command, secrets_to_hide, without_key_variables
 from trioeval.evaluation.tools import ToolCall, ToolResult, arguments_of, tool_offers
-from trioeval.grading.kinds.tools import Function
+from trioeval.grading.kinds.tools import OfferedFunction
 from trioeval.grading.kinds.workspace_files import (
     LARGEST,
     NoFileError,
@@ -27,7 +27,7 @@ from trioeval.grading.kinds.workspace_files import (
     place_of,
     read_file,
 )
-from trioeval.providers.programs.exec import Tail
+from trioeval.providers.programs.exec import OutputTail
 from trioeval.providers.programs.processes import describe_end
 from trioeval.text import quote
 
@@ -293,7 +293,7 @@ class WorkspaceTools:
 
     async def run(self, call: ToolCall) -> ToolResult:
         """Return the result of a call. A checkpoint, unless the call is invalid."""
-        functions = [Function(tool.name, tool.parameters) for tool in self._tools]
+        functions = [OfferedFunction(tool.name, tool.parameters) for tool in self._tools]
         arguments = arguments_of(call, functions)
         if isinstance(arguments, ToolResult):
             return arguments
@@ -322,7 +322,7 @@ class WorkspaceTools:
         limit = min(max(seconds, 1.0), LONGEST_COMMAND)
         open_ones = without_key_variables(self.environ)
         # A command is not confined, and may find keys elsewhere.
-        written = Tail(_OUTPUT, secrets_to_hide(self.environ))
+        written = OutputTail(_OUTPUT, secrets_to_hide(self.environ))
         words = ["/bin/sh", "-c", command]
         try:
             code = await run_command(

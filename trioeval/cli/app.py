@@ -325,7 +325,7 @@ def _interrupted(arguments: Sequence[str]) -> str:
     """Return the message about an interrupt outside of a run."""
     name = next(iter(arguments), "")
     runs = name in {"run", "resume"} or name.startswith("-") or name not in app
-    return "interrupted before the run began" if runs else "interrupted before it was done"
+    return "interrupted before the run started" if runs else "interrupted before it finished"
 
 
 def _parser_message(error: cyclopts.CycloptsError) -> str:

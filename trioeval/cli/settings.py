@@ -24,7 +24,7 @@ from trioeval.cli.flags import (
 )
 from trioeval.columns.model import ColumnsSettings
 from trioeval.documents.structure import camel
-from trioeval.loading.own_files import place_of
+from trioeval.loading.own_files import checked_path
 from trioeval.question_eval.model import QuestionSettings
 from trioeval.suite.filters import (
     Filters,
@@ -79,11 +79,11 @@ def _suite_options(suite: Suite, given: RunFlags) -> Mapping[str, Any]:
     said = {name: one for name, one in plain.items() if one not in (None, ()) and name not in _OWN}
     for name in _RESULTS & said.keys():
         if getattr(given.rows, name) is None:
-            said[name] = place_of(suite, said[name], f"commandLineOptions.{camel(name)}")
+            said[name] = checked_path(suite, said[name], f"commandLineOptions.{camel(name)}")
     if not given.output.output:
         key = "commandLineOptions.output" if options.output else "outputPath"
         named = options.output or suite.output_path
-        said["output"] = tuple(place_of(suite, name, key) for name in named)
+        said["output"] = tuple(checked_path(suite, name, key) for name in named)
     if isinstance(options.filter_metadata, str):
         said["filter_metadata"] = (options.filter_metadata,)
     if options.filter_targets and not options.filter_providers:

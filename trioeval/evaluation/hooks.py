@@ -127,12 +127,12 @@ class Hooks:
                     pass
         return found
 
-    def keep(self, row: Row) -> None:
+    def remember(self, row: Row) -> None:
         """Remember a row for the end of the run, if an extension handles that."""
         if self._extensions_for("afterAll"):
             self._results[row.index] = result_json(row)
 
-    def keep_record(self, index: int, record: Mapping[str, Any]) -> None:
+    def remember_record(self, index: int, record: Mapping[str, Any]) -> None:
         """Remember the record of a row from an earlier execution of the run."""
         if self._extensions_for("afterAll"):
             self._results[index] = _result_of(record)
@@ -152,7 +152,7 @@ class Hooks:
                 self.warn(str(error))
 
     def _extensions_for(self, event: Event) -> list[Extension]:
-        return [extension for extension in self.extensions if extension.hears(event)]
+        return [extension for extension in self.extensions if extension.handles(event)]
 
     async def _call(self, extension: Extension, event: Event, context: Mapping[str, Any]) -> Any:
         arguments = extension.arguments(event, context)
@@ -168,7 +168,7 @@ class Hooks:
 
 def may_set_register(extension: Extension) -> bool:
     """Return whether an extension may set a register of tests: its file contains the word."""
-    if not extension.hears("beforeEach"):
+    if not extension.handles("beforeEach"):
         return False
     try:
         return _STORE in extension.file.read_bytes()

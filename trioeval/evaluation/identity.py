@@ -169,7 +169,7 @@ def number_of_test(variables: Mapping[str, Any], description: str | None) -> int
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
 
 
-def row_id_of(record: Mapping[str, Any]) -> str:
+def recorded_row_id(record: Mapping[str, Any]) -> str:
     """Return the id of a recorded row, as written by `trioeval.report.row_json` or promptfoo."""
     provider = _object(record.get("provider"))
     prompt, test = _object(record.get("prompt")), _object(record.get("testCase"))
@@ -186,7 +186,7 @@ def row_name(step: Step) -> str:
     return _shown(step.test.known_as, step.vars)
 
 
-def name_of_record(record: Mapping[str, Any]) -> str:
+def recorded_row_name(record: Mapping[str, Any]) -> str:
     """Return the displayed name of a recorded row's test."""
     test = _object(record.get("testCase"))
     return _shown(_known_as(test), _object(record.get("vars")))

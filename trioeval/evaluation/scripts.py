@@ -16,20 +16,20 @@ from typing import Any
 import attrs
 import trio
 
-from trioeval.documents.files import Around
+from trioeval.documents.files import FileContext
 from trioeval.documents.mistakes import MistakenError
 from trioeval.documents.trust import TRUSTED, Trust
 from trioeval.errors import GradingError, ProviderError, ScriptError
 from trioeval.providers.config import show
 from trioeval.providers.generic.reply import (
-    Answer,
-    Query,
+    ReplyQuery,
+    TransformInput,
     apply_query,
     engine_workers,
     query_workers,
 )
 from trioeval.providers.programs import worker
-from trioeval.providers.programs.exec import Tail, last_line, read_stream, to_text
+from trioeval.providers.programs.exec import OutputTail, last_line, read_stream, to_text
 from trioeval.providers.programs.processes import describe_end, start_tree
 from trioeval.providers.programs.workers import (
     Encoded,
@@ -77,7 +77,7 @@ async def run_program(
     Raises:
         ScriptError: It cannot be started, fails, prints too much, or times out.
     """
-    output, errors = bytearray(), Tail()
+    output, errors = bytearray(), OutputTail()
     code: int | None = None
     run = trio.CancelScope(relative_deadline=limit)
 
@@ -159,7 +159,7 @@ async def open_scripts(
         memory_mb: Memory limit of each of them in mebibytes; 0 for none.
         trust: The permissions of the suite; code of an untrusted suite does not run.
     """
-    around = Around(directory=directory, environ=environ, trust=trust)
+    around = FileContext(directory=directory, environ=environ, trust=trust)
     wanted = around.variable("PYTHON_WORKERS")
     if workers is None:
         workers = int(wanted) if wanted.isdecimal() else 1
@@ -172,7 +172,7 @@ async def open_scripts(
 class Scripts:
     """Runs the suite's code; obtained from `open_scripts` only."""
 
-    _around: Around
+    _around: FileContext
     _workers: int
     _memory_mb: int
     _stack: AsyncExitStack = attrs.field(repr=False)
@@ -281,7 +281,7 @@ class Scripts:
         name = "Ruby" if file is None else f"{file.name}:{function}"
         return await self._ask(file or RUBY_WORKER, function, arguments, limit, name)
 
-    async def query(self, query: Query, answer: Answer, size: int) -> Any:
+    async def query(self, query: ReplyQuery, answer: TransformInput, size: int) -> Any:
         """Return the result of a query into an output. A checkpoint unless it is quick.
 
         Args:

@@ -12,7 +12,7 @@ from types import MappingProxyType
 import attrs
 
 from trioeval.kernel import Admitted, CallEnded, CallStarted, Event, Lanes, Observer, Waiting
-from trioeval.kernel.events import Why
+from trioeval.kernel.events import WaitReason
 
 NO_WAITS: Mapping[str, float] = MappingProxyType({})
 """The waits of a row that did not wait."""
@@ -110,7 +110,7 @@ class WaitTimes:
             return
         waited = self._lanes.setdefault(event.lane, _Waited())
         if not waited.is_waiting:
-            waited.add(Why.SLOT.value, event.at - since)
+            waited.add(WaitReason.SLOT.value, event.at - since)
 
     def _admit(self, event: Admitted) -> None:
         waited = self._lanes.pop(event.lane, None)
@@ -123,10 +123,10 @@ class WaitTimes:
             return
         own = self._jobs.setdefault(event.index, waited)
         if own is not waited:  # it is run again
-            own.seconds = added(own.seconds, waited.seconds)
+            own.seconds = sum_waits(own.seconds, waited.seconds)
 
 
-def added(some: Mapping[str, float], more: Mapping[str, float]) -> dict[str, float]:
+def sum_waits(some: Mapping[str, float], more: Mapping[str, float]) -> dict[str, float]:
     """Return the sums of two mappings of seconds by reason.
 
     Example:

@@ -27,7 +27,7 @@ from typing import Generic
 
 import attrs
 
-from trioeval.kernel.jobs import Freed, Job, P, Plan, Rank
+from trioeval.kernel.jobs import Job, P, Plan, Rank, ReadinessUpdate
 from trioeval.kernel.readiness import AfterEdges, CheckedReadiness, IndexOrder, OnePerKey
 
 _STRIDE = 1000  # jobs that one search walks past before other tasks may run
@@ -181,23 +181,23 @@ class Backlog(Generic[P]):
         """Return whether a job that is run elsewhere never starts."""
         return self._order.blocks(index)
 
-    def over(self, index: int, *, done: bool) -> Freed:
+    def on_outcome(self, index: int, *, done: bool) -> ReadinessUpdate:
         """Note that a job has its outcome; return what that changes."""
-        freed = self._order.over(index, done=done)
+        freed = self._order.on_outcome(index, done=done)
         self._apply_update(freed)
         heir = self._keys.over(index)
         if heir is not None and not self._holds(heir):
             self._queue(self._plan.job(heir))
         return freed
 
-    def aside(self, index: int) -> Freed | None:
+    def on_set_aside(self, index: int) -> ReadinessUpdate | None:
         """Note that a job is set aside; None if the run chooses the time of its round."""
-        freed = self._order.aside(index)
+        freed = self._order.on_set_aside(index)
         if freed is not None:
             self._apply_update(freed)
         return freed
 
-    def _apply_update(self, freed: Freed) -> None:
+    def _apply_update(self, freed: ReadinessUpdate) -> None:
         """Queue the jobs that are ready, and drop those that are blocked."""
         self._free(freed.ready)
         for index, _ in freed.blocked:

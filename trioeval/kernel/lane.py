@@ -35,7 +35,7 @@ from trioeval.kernel.events import (
     Reserving,
     Throttled,
     Waiting,
-    Why,
+    WaitReason,
 )
 from trioeval.kernel.lane_spec import LaneSpec, LaneStatistics, Rng
 from trioeval.kernel.reservations import CallRequest, Permits
@@ -195,7 +195,11 @@ class Lane:
         obstacle = self._try_start(call, now, at_once=True, is_admitted=is_admitted)
         if obstacle is None and self._permits is not None and call.observe is not None:
             call.observe(Reserving(now, call.index, self.spec.name))
-        if is_admitted and self._cap is not None and obstacle == (Why.SHARED_LIMIT, math.inf):
+        if (
+            is_admitted
+            and self._cap is not None
+            and obstacle == (WaitReason.SHARED_LIMIT, math.inf)
+        ):
             self._cap.join(self._queue, again=True)  # the caller joins the queue in this very step
         return obstacle is None
 
@@ -237,7 +241,7 @@ class Lane:
         """Wait for the end of a call's back-off, or until the lane is closed. A checkpoint."""
         now = trio.current_time()
         if call.observe is not None:
-            call.observe(Waiting(now, self.spec.name, Why.BACKOFF, until, call.index))
+            call.observe(Waiting(now, self.spec.name, WaitReason.BACKOFF, until, call.index))
         self._resting += 1
         try:
             while trio.current_time() < until and self.closed is None:
@@ -250,7 +254,7 @@ class Lane:
     def begin(self, call: CallRequest, now: float) -> None:
         """Note that a call, which has taken everything that it needs, is in flight."""
         call.mark, call.started_at = self.throttle.mark, now
-        call.used, call.is_told = None, False
+        call.used, call.is_reported = None, False
         if call.observe is not None:
             call.observe(CallStarted(now, call.index, self.spec.name))
 
@@ -273,7 +277,7 @@ class Lane:
         self._news()
         if call.observe is not None:
             now, name = trio.current_time(), self.spec.name
-            call.observe(CallEnded(now, call.index, name, failure, *call.used, call.is_told))
+            call.observe(CallEnded(now, call.index, name, failure, *call.used, call.is_reported))
 
     def succeeded(self, call: CallRequest, *, retried: bool) -> None:
         """Learn from a call that succeeded."""
@@ -298,7 +302,7 @@ class Lane:
                 now,
                 mark=call.mark,
                 in_flight=self.in_flight,
-                mishaps=call.mishaps,
+                mishaps=call.transient_failures,
                 refusals=call.refusals,
                 spread=self._rng(),
             )
@@ -356,16 +360,16 @@ class Lane:
         """
         throttle = self.throttle
         if self._paused:
-            return Why.PAUSED, math.inf
+            return WaitReason.PAUSED, math.inf
         if not throttle.free:
             open_at = throttle.open_at(now)
             if open_at > now:
                 return _pacer(throttle, open_at, now), open_at
         if self.in_flight >= self._slots:
-            return Why.SLOT, math.inf
+            return WaitReason.SLOT, math.inf
         cap = self._cap
         if cap is not None and not (cap.free if is_admitted else cap.admits(self._queue)):
-            return Why.CAP, math.inf
+            return WaitReason.CAP, math.inf
         return None
 
     def _try_start(
@@ -384,12 +388,12 @@ class Lane:
         if obstacle is not None:
             return obstacle
         if not call.fits_budget(self._queue):
-            return Why.BUDGET, math.inf
+            return WaitReason.BUDGET, math.inf
         if self._permits is not None:
             if at_once:
                 call.permit = self._permits.take_nowait(call.index, call.tokens, call.money)
             if call.permit is None:
-                return Why.SHARED_LIMIT, math.inf
+                return WaitReason.SHARED_LIMIT, math.inf
         if call.budget is not None:
             call.hold = call.budget.reserve(tokens=call.tokens, money=call.money)
         self._limiter.acquire_on_behalf_of_nowait(call)
@@ -419,10 +423,10 @@ class Lane:
             follower.notify()
 
 
-def _pacer(throttle: Throttle, open_at: float, now: float) -> Why:
+def _pacer(throttle: Throttle, open_at: float, now: float) -> WaitReason:
     """Return the reason why nothing may start at `now`, but only at `open_at`."""
     if open_at == throttle.blocked_until:
-        return Why.BLOCKED
+        return WaitReason.BLOCKED
     if open_at == throttle.pace.next_gap_at > throttle.rated_until(now):
-        return Why.DELAY
-    return Why.PACE if open_at == throttle.rated_until(now) else Why.TOKENS
+        return WaitReason.DELAY
+    return WaitReason.PACE if open_at == throttle.rated_until(now) else WaitReason.TOKENS

@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias, assert_never, get_args
 import attrs
 
 from trioeval.errors import PlanError
-from trioeval.kernel.events import Why
+from trioeval.kernel.events import WaitReason
 from trioeval.rates import (
     AimdLimit,
     Backoff,
@@ -142,7 +142,7 @@ class LaneStatistics:
     """Calls, and next jobs of runs, in the queue."""
     resting: int
     """Failed calls that wait for the end of their back-off."""
-    why: Why | None
+    why: WaitReason | None
     """The reason why the first waiter in the queue waits; None if the queue is empty."""
     next_start_at: float
     """The instant before which the pace or a block allows no start; -inf if the lane is open."""

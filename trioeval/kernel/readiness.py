@@ -16,10 +16,10 @@ from typing import TypeVar
 import attrs
 
 from trioeval.errors import PlanError
-from trioeval.kernel.jobs import Edge, Freed, P, Plan, Rank, Readiness
+from trioeval.kernel.jobs import Edge, P, Plan, Rank, Readiness, ReadinessUpdate
 
 _T = TypeVar("_T")
-_NOTHING = Freed()
+_NOTHING = ReadinessUpdate()
 
 
 class IndexOrder(Readiness):
@@ -29,7 +29,7 @@ class IndexOrder(Readiness):
         """Return no job: the walk finds all, unless this rule holds them."""
         return ()
 
-    def over(self, index: int, *, done: bool) -> Freed:  # noqa: ARG002 - the same for all
+    def on_outcome(self, index: int, *, done: bool) -> ReadinessUpdate:  # noqa: ARG002 - the same for all
         """Note that a job has its outcome; return what that changes."""
         return _NOTHING
 
@@ -72,7 +72,7 @@ class AfterEdges(IndexOrder):
         """Return whether a dependency lacked the success that the job needs."""
         return self._left.get(index) == 0
 
-    def over(self, index: int, *, done: bool) -> Freed:
+    def on_outcome(self, index: int, *, done: bool) -> ReadinessUpdate:
         """Return the jobs for which this was the last missing outcome, and those that it blocks."""
         ready: list[int] = []
         blocked: list[tuple[int, int]] = []
@@ -87,7 +87,7 @@ class AfterEdges(IndexOrder):
             if not self._left[dependant]:
                 del self._left[dependant]
                 ready.append(dependant)
-        return Freed(ready, blocked)
+        return ReadinessUpdate(ready, blocked)
 
 
 def check_plan(plan: Plan[P], *, in_window: bool) -> None:
@@ -267,24 +267,24 @@ class CheckedReadiness(IndexOrder):
         """Note that a job, whose round was left to the run, may start again."""
         self._states[index] = _READY
 
-    def aside(self, index: int) -> Freed | None:
+    def on_set_aside(self, index: int) -> ReadinessUpdate | None:
         """Return the readiness's answer for a job that is set aside; None leaves its round to the run."""
         if index in self._serial:
             return None
         self._states[index] = _ASIDE
-        freed = _ask(lambda: self._readiness.aside(index))
+        freed = _ask(lambda: self._readiness.on_set_aside(index))
         if freed is None:
             self._states[index] = _LEFT
             return None
         return self._checked(freed)
 
-    def over(self, index: int, *, done: bool) -> Freed:
+    def on_outcome(self, index: int, *, done: bool) -> ReadinessUpdate:
         """Return the jobs that an outcome releases and blocks."""
         if index not in self._serial:
             self._states[index] = _OVER
-        return self._checked(_ask(lambda: self._readiness.over(index, done=done)))
+        return self._checked(_ask(lambda: self._readiness.on_outcome(index, done=done)))
 
-    def _checked(self, freed: Freed) -> Freed:
+    def _checked(self, freed: ReadinessUpdate) -> ReadinessUpdate:
         ready, blocked = _ask(
             lambda: (tuple(freed.ready), [(index, by) for index, by in freed.blocked])
         )
@@ -300,7 +300,7 @@ class CheckedReadiness(IndexOrder):
                 msg = f"the readiness of the plan blocks job {index}, which {_NOT_BLOCKED[state]}"
                 raise PlanError(msg)
             self._states[index] = _OVER
-        return Freed([index for index in ready if self._states[index] == _READY], blocked)
+        return ReadinessUpdate([index for index in ready if self._states[index] == _READY], blocked)
 
     def _name(self, indices: Sequence[int]) -> None:
         for index in indices:

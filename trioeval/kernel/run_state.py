@@ -19,10 +19,10 @@ import trio
 from trioeval.errors import BudgetError, PlanError
 from trioeval.kernel.backlog import Backlog
 from trioeval.kernel.calls import Call, CallContext, Calls, worth_salvaging
-from trioeval.kernel.events import Admitted, Finished, Salvaged, Waiting, Why
-from trioeval.kernel.jobs import Freed, Job, P, Plan
+from trioeval.kernel.events import Admitted, Finished, Salvaged, Waiting, WaitReason
+from trioeval.kernel.jobs import Job, P, Plan, ReadinessUpdate
 from trioeval.kernel.ledger import Ledger
-from trioeval.kernel.outcomes import Blocked, Cut, Done, Failed, NotRun, Outcome, V
+from trioeval.kernel.outcomes import Blocked, Done, Failed, NotRun, Outcome, StopReason, V
 from trioeval.kernel.timeouts import Timeouts, Timer
 
 
@@ -159,7 +159,7 @@ class RunState(CallContext, Generic[P, V]):
         if self.ledger.recorded == self.ledger.size:
             self.notify()
 
-    def never_ran(self, index: int, cut: Cut, reason: str) -> None:
+    def never_ran(self, index: int, cut: StopReason, reason: str) -> None:
         """Settle a job that will not be run, or not be run again."""
         self.settle(self._failure_of(index) or NotRun(index, cut, reason))
 
@@ -196,20 +196,20 @@ class RunState(CallContext, Generic[P, V]):
             self.backlog.has_news = False
             self.notify()
 
-    def report_wait(self, lane: str | None, why: Why, index: int | None) -> None:
+    def report_wait(self, lane: str | None, why: WaitReason, index: int | None) -> None:
         """Report to the observer a wait whose end is not known."""
         if self.observe is not None:
             self.observe(Waiting(trio.current_time(), lane, why, None, index))
 
-    def cut(self, now: float, *, started: bool) -> Cut:
+    def cut(self, now: float, *, started: bool) -> StopReason:
         """Return the reason why a job was cut off at `now`, or was not started until then."""
         if self.failure is not None:
-            return Cut.FAULT
+            return StopReason.FAULT
         if now >= self.deadline:
-            return Cut.DEADLINE
+            return StopReason.DEADLINE
         if not started and self.exhausted is not None:
-            return Cut.BUDGET
-        return Cut.STOP if self.stop.is_set() and not started else Cut.CANCEL
+            return StopReason.BUDGET
+        return StopReason.STOP if self.stop.is_set() and not started else StopReason.CANCEL
 
     def close(self) -> None:
         """Close the ledger: no job is running and none will start."""
@@ -271,7 +271,7 @@ class RunState(CallContext, Generic[P, V]):
             return False
         self._salvages[index] = _Salvage(failed, call, rounds + 1)
         try:
-            freed = self.backlog.aside(index)
+            freed = self.backlog.on_set_aside(index)
         except PlanError as error:
             self.fail(error)
             return True
@@ -283,11 +283,13 @@ class RunState(CallContext, Generic[P, V]):
 
     def _release(self, outcome: Outcome[V]) -> None:
         try:
-            self._apply_update(self.backlog.over(outcome.index, done=isinstance(outcome, Done)))
+            self._apply_update(
+                self.backlog.on_outcome(outcome.index, done=isinstance(outcome, Done))
+            )
         except PlanError as error:
             self.fail(error)
 
-    def _apply_update(self, freed: Freed) -> None:
+    def _apply_update(self, freed: ReadinessUpdate) -> None:
         """Wake the sources that have something to do, and settle the jobs that are blocked."""
         if self._salvages:
             self._report_salvaged(sorted(i for i in freed.ready if i in self._salvages))

@@ -39,10 +39,10 @@ import trio
 
 from trioeval.errors import LaneClosedError, PlanError
 from trioeval.kernel.calls import Calls
-from trioeval.kernel.events import Why
+from trioeval.kernel.events import WaitReason
 from trioeval.kernel.jobs import Job, P
 from trioeval.kernel.lane import Lane
-from trioeval.kernel.outcomes import Cut, Done, Failed, Interrupted, TimedOut, V
+from trioeval.kernel.outcomes import Done, Failed, Interrupted, StopReason, TimedOut, V
 from trioeval.kernel.run_state import JobSource, RunState
 from trioeval.kernel.timeouts import Timer
 
@@ -154,7 +154,7 @@ class SerialJobs(JobSource[P], Generic[P, V]):
                 try:
                     return await self._pass_gate(job)
                 except LaneClosedError as error:
-                    self.running.never_ran(job.index, Cut.LANE, error.reason)
+                    self.running.never_ran(job.index, StopReason.LANE, error.reason)
         return None
 
     def leave(self) -> None:
@@ -171,7 +171,7 @@ class SerialJobs(JobSource[P], Generic[P, V]):
         lane = None if job.lane is None else lanes[job.lane]
         job = self.running.plan.inspected(job)
         if not lanes.gate.idle:
-            self.running.report_wait(job.lane, Why.GATE, job.index)
+            self.running.report_wait(job.lane, WaitReason.GATE, job.index)
         await lanes.gate.enter_serial()
         admitted = False
         try:
@@ -304,7 +304,7 @@ class LaneWorkers(JobSource[P], Generic[P, V]):
         gate = self.running.lanes.gate
         while self._has_next():
             if not gate.open:
-                self.running.report_wait(self.name, Why.GATE, None)
+                self.running.report_wait(self.name, WaitReason.GATE, None)
                 await gate.wait_open()
             if self.lane is not None:
                 await self.lane.wait_ready(self.running.observe)
@@ -360,7 +360,7 @@ class LaneWorkers(JobSource[P], Generic[P, V]):
         """Return whether the run lets a job start; report the wait if the reorder window does not."""
         index = self._next()
         if index is not None and not self._in_window(index):
-            self.running.report_wait(self.name, Why.WINDOW, None)
+            self.running.report_wait(self.name, WaitReason.WINDOW, None)
             return False
         return index is not None
 
@@ -391,7 +391,7 @@ class LaneWorkers(JobSource[P], Generic[P, V]):
                     break
                 if (job := backlog.pop(self.name, look=False)) is None:
                     break
-                self.running.never_ran(job.index, Cut.LANE, reason)
+                self.running.never_ran(job.index, StopReason.LANE, reason)
             if backlog.has(self.name, look=False) is not False:
                 self.notify()
                 return

@@ -18,22 +18,22 @@ from trioeval.evaluation.answerer import Answerer
 from trioeval.evaluation.grader_calls import RowGraders
 from trioeval.evaluation.groups import StepJobs, timeout_of
 from trioeval.evaluation.hooks import Hooks
-from trioeval.evaluation.journal import Paid
-from trioeval.evaluation.judging import Bench, Judges, Judging
+from trioeval.evaluation.journal import RecordedReply
+from trioeval.evaluation.judging import Judges, Judging, JudgingContext
 from trioeval.evaluation.outcomes import (
-    as_refused,
     cut_of,
     explain,
     grading_details,
-    name_of,
+    outcome_name,
     provider_failure,
+    with_refusals,
 )
-from trioeval.evaluation.prompt import Asked, Tools
+from trioeval.evaluation.prompt import PromptBuilder, RenderedPrompt
 from trioeval.evaluation.row import Row, Status
 from trioeval.evaluation.scoring import Spending, spent_on_failure
-from trioeval.evaluation.task_run import Unstarted
+from trioeval.evaluation.task_run import UnstartedRows
 from trioeval.evaluation.waits import NO_WAITS
-from trioeval.grading import Spent, Verdict
+from trioeval.grading import JudgeUsage, Verdict
 from trioeval.grading.model import NOTHING_SPENT
 from trioeval.kernel import (
     Blocked,
@@ -60,7 +60,7 @@ class _RowState:
     step: Step
     planned: Step | None = None
     """The step in the suite, if an extension replaced it."""
-    asked: Asked | None = None
+    asked: RenderedPrompt | None = None
     reply: Reply | None = None
     is_bought: bool = False
     """True if `reply` comes from one call, and not from a test or several attempts."""
@@ -77,25 +77,25 @@ class _RowState:
     ending: Done[Verdict] | Failed | None = None
     """Its outcome before extensions are called."""
 
-    def sent(self, _tokens: int) -> None:
+    def on_request(self, _tokens: int) -> None:
         """Do nothing: the kernel counts requests."""
 
-    def failed(self, error: ProviderError, _tokens: int) -> None:
+    def on_failure(self, error: ProviderError, _tokens: int) -> None:
         """Add the costs of a request that the provider did not answer."""
         self.lost.add(spent_on_failure(error))
 
-    def heard(self, paid: Paid, *, recalled: bool) -> None:
+    def on_reply(self, paid: RecordedReply, *, recalled: bool) -> None:
         """Store the provider's reply."""
         self.reply, self.latency_ms, self.cached = paid.reply, paid.latency_ms, paid.cached
         self.is_bought = True
         self.recalled = int(recalled and not paid.cached)
 
     @property
-    def unused(self) -> Spent:
+    def unused(self) -> JudgeUsage:
         """The costs of a reply that is requested again."""
         if self.reply is None or not self.is_bought or self.recalled:
             return NOTHING_SPENT
-        return Spent(usage=self.reply.usage, cost=self.reply.cost, calls=int(not self.cached))
+        return JudgeUsage(usage=self.reply.usage, cost=self.reply.cost, calls=int(not self.cached))
 
     def on_progress(self, reply: Reply, latency_ms: float, recalled: int, /) -> None:
         """Store the result so far of several attempts, including those of earlier executions."""
@@ -122,7 +122,7 @@ class PromptEval:
         answerer: Answerer,
         *,
         lanes: Sequence[str],
-        tools: Tools,
+        tools: PromptBuilder,
         judges: Judges,
         order: Callable[[], Readiness] | None = None,
         task: str | None = None,
@@ -137,7 +137,7 @@ class PromptEval:
         self._task = task
         self._hooks = hooks
         self._states: dict[int, _RowState] = {}
-        self._ahead: dict[int, Asked] = {}
+        self._ahead: dict[int, RenderedPrompt] = {}
         """The prompts of rows that are not started yet."""
 
     def plan(self) -> Plan[Step]:
@@ -155,7 +155,7 @@ class PromptEval:
     def _looks_ahead(self) -> bool:
         # The changes of an extension to a test are only known when its row runs.
         is_open = self._hooks is not None and self._hooks.change_tests
-        return self._answerer.looks_ahead(self._steps.used_providers, are_final=not is_open)
+        return self._answerer.may_start_early(self._steps.used_providers, are_final=not is_open)
 
     def _begins_at_once(self, job: Job[Step]) -> bool:
         """Return True if a row that is about to start need not wait for its lane.
@@ -167,10 +167,10 @@ class PromptEval:
             return True
         is_answered = state is not None and state.judging is not None
         ask = functools.partial(self._ask_ahead, step)
-        return self._answerer.begins_at_once(step, ask, is_answered=is_answered)
+        return self._answerer.starts_without_lane(step, ask, is_answered=is_answered)
 
-    def _ask_ahead(self, step: Step) -> Asked | None:
-        asked = self._tools.ask_now(step)
+    def _ask_ahead(self, step: Step) -> RenderedPrompt | None:
+        asked = self._tools.build_now(step)
         if asked is not None:
             self._ahead[step.index] = asked
         return asked
@@ -197,7 +197,7 @@ class PromptEval:
         except Exception as error:  # noqa: BLE001 - passed to extensions, and raised again below
             outcome = Failed(job.index, 0, 0, 0, 0, error)
         state.ending = outcome
-        ended = as_refused(outcome, begun=state.reply is not None)
+        ended = with_refusals(outcome, begun=state.reply is not None)
         judged = await self._hooks.after_each(self._row(ended, state))
         if judged.step is not state.step:
             state.planned = job.payload
@@ -234,7 +234,7 @@ class PromptEval:
             raise InputError(step.test.fault)
         asked = self._ahead.pop(job.index, None)
         if asked is None:
-            asked = await self._tools.ask(step)
+            asked = await self._tools.build(step)
         state.asked = asked
         if step.test.provider_output is None:
             reply = state.reply = await self._answerer.answer(step, asked, calls, state)
@@ -252,7 +252,7 @@ class PromptEval:
             state.graders, reply, output, state.latency_ms, self._answerer.workspace(step)
         )
 
-    def bench(self, index: int) -> Callable[[Calls[Any]], Bench]:
+    def bench(self, index: int) -> Callable[[Calls[Any]], JudgingContext]:
         """Return a function that makes the context to judge a row again, with the calls of another job.
 
         Later contexts know the calls of earlier ones, so that nothing is paid for twice.
@@ -264,7 +264,7 @@ class PromptEval:
             raise GradingError(msg)
         graders: RowGraders | None = None
 
-        def make(calls: Calls[Any]) -> Bench:
+        def make(calls: Calls[Any]) -> JudgingContext:
             nonlocal graders
             if graders is None:
                 graders = self._judges.graders.of_row(state.step, asked, calls)
@@ -272,7 +272,7 @@ class PromptEval:
                 graders.resume(calls)
             workspace = self._answerer.workspace(state.step)
             judging = self._judges.of(graders, reply, state.output, state.latency_ms, workspace)
-            return judging.bench
+            return judging.context
 
         return make
 
@@ -284,31 +284,31 @@ class PromptEval:
         state = self._states.pop(outcome.index, None) or _RowState(self._steps[outcome.index])
         if state.ending is not None and isinstance(outcome, TimedOut | Interrupted):
             outcome = self._without_hook(outcome, state.ending)
-        outcome = as_refused(outcome, begun=state.reply is not None)
+        outcome = with_refusals(outcome, begun=state.reply is not None)
         if isinstance(outcome, Done | Failed | TimedOut):
             self._reject_useless(state)
-        self._answerer.over(state.planned or state.step, cut_of(outcome))
+        self._answerer.on_row_end(state.planned or state.step, cut_of(outcome))
         return (self._row(outcome, state, waits),)
 
     def _reject_useless(self, state: _RowState) -> None:
         """Discard a reply without a usable result, so that another run does not reuse it."""
         if state.judging is not None:
-            state.judging.reject_useless()
+            state.judging.reject_unusable()
         elif state.reply is not None and state.reply.output is None:
             self._answerer.reject(state.step)
 
-    def unstarted(self, jobs: range) -> Unstarted | None:
+    def unstarted(self, jobs: range) -> UnstartedRows | None:
         """Return the rows of jobs that were never started and have no state."""
-        if self._answerer.follows_all:
+        if self._answerer.follows_every_row:
             return None
         for state in (self._states, self._ahead):
             behind = min((index for index in state if index in jobs), default=jobs.stop)
             jobs = range(jobs.start, behind)
-        return Unstarted(len(jobs), jobs, rows_by_column(self._steps, jobs)) if jobs else None
+        return UnstartedRows(len(jobs), jobs, rows_by_column(self._steps, jobs)) if jobs else None
 
-    def emitted(self, row: Row) -> None:
+    def on_emitted(self, row: Row) -> None:
         """Note that a row and all rows before it were emitted, and forget state that only they need."""
-        self._tools.over(row.step)
+        self._tools.on_row_end(row.step)
 
     def _without_hook(
         self, cut: TimedOut | Interrupted, ending: Done[Verdict] | Failed
@@ -329,7 +329,7 @@ class PromptEval:
     ) -> Row:
         step, asked = state.step, state.asked
         verdict = outcome.value if isinstance(outcome, Done) else None
-        status = Status.without_verdict(name_of(outcome))
+        status = Status.without_verdict(outcome_name(outcome))
         if verdict is not None:
             status = Status.PASS if verdict.passed else Status.FAIL
         waited, calls = 0.0, 0
@@ -337,7 +337,7 @@ class PromptEval:
             waited, calls = outcome.waited, outcome.calls + state.recalled
         graders, reply = state.graders, state.reply
         if not isinstance(outcome, NotRun | Blocked):
-            reply = self._answerer.last_reply(step, reply, name_of(outcome))
+            reply = self._answerer.last_reply(step, reply, outcome_name(outcome))
         unjudged = {} if verdict is not None or state.judging is None else state.judging.unjudged
         return Row(
             index=outcome.index,
@@ -350,7 +350,7 @@ class PromptEval:
             verdict=verdict,
             error=explain(outcome),
             failure=provider_failure(outcome),
-            outcome=name_of(outcome),
+            outcome=outcome_name(outcome),
             cut=cut_of(outcome),
             lane=self._lanes[step.provider_index],
             latency_ms=state.latency_ms,

@@ -20,12 +20,12 @@ _SUFFIXES = (".trioeval.json", ".trioeval.yaml", ".trioeval.yml")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Register the settings."""
-    parser.addini("trioeval_max_concurrency", "calls in flight that no lane of a suite may exceed")
+    parser.addini("trioeval_max_concurrency", "the most calls in flight of each lane")
     parser.addini(
         "trioeval_cache",
         "file of the cache of replies, `memory`, or `off` (default: .trioeval/cache.db)",
     )
-    parser.addini("trioeval_db", "database that keeps the runs of suites (default: none does)")
+    parser.addini("trioeval_db", "database that stores the runs of suites (default: none)")
 
 
 class SuiteFile(pytest.File):

@@ -17,14 +17,14 @@ import attrs
 import trio
 
 from trioeval.errors import TrioevalError
-from trioeval.inert import inert, inert_lines
 from trioeval.pytest_plugin.keys import Key
-from trioeval.pytest_plugin.loading import LoadedFile, Settings
-from trioeval.pytest_plugin.outcome import LOOK, Answers, Told
+from trioeval.pytest_plugin.loading import CollectedSuite, PluginSettings
+from trioeval.pytest_plugin.outcome import LOOK, ItemResult, ItemResults
 from trioeval.pytest_plugin.suite_run import FileRun, Serving
 from trioeval.run import make_lanes
 from trioeval.store import open_store
 from trioeval.store.cache.cache import Cache, open_cache
+from trioeval.text_safety import escape_control_characters, inert_lines
 
 _REASON = 4000  # characters
 _HEED = 0.2  # seconds between two checks of whether the leading process has stopped
@@ -38,7 +38,7 @@ class Session:
     """The folder that its processes share."""
     id: str
     """The prefix of the ids of its runs."""
-    settings: Settings
+    settings: PluginSettings
     stopped: Path | None = None
     """A file that exists once the leading process starts no more rows; None without a leading process."""
 
@@ -47,14 +47,14 @@ class Session:
 class WantedFile:
     """The requested items of a file."""
 
-    loaded: LoadedFile
+    loaded: CollectedSuite
     name: str
     """A digest that distinguishes its run from those of other files."""
     keys: frozenset[Key]
 
 
 @attrs.frozen(eq=False)
-class _Inside:
+class _TrioThread:
     """The interface to a Trio run in progress."""
 
     token: trio.lowlevel.TrioToken
@@ -85,30 +85,30 @@ class Host:
     """A host of suites: it runs the files of a session in its own thread, from the first request on."""
 
     session: Session
-    files: Mapping[LoadedFile, WantedFile]
+    files: Mapping[CollectedSuite, WantedFile]
     warnings: "queue.SimpleQueue[str]" = attrs.field(init=False, factory=queue.SimpleQueue)
     """Warnings that were not shown yet."""
-    _answers: dict[LoadedFile, Answers] = attrs.field(init=False, factory=dict)
+    _answers: dict[CollectedSuite, ItemResults] = attrs.field(init=False, factory=dict)
     _thread: threading.Thread | None = attrs.field(init=False, default=None)
-    _opened: "Future[_Inside | None]" = attrs.field(init=False, factory=Future)
-    _failure: str = attrs.field(init=False, default="it could not be run")
+    _opened: "Future[_TrioThread | None]" = attrs.field(init=False, factory=Future)
+    _failure: str = attrs.field(init=False, default="the suite could not be run")
 
-    def has(self, loaded: LoadedFile, key: Key) -> bool:
-        """Whether an item belongs to its files."""
+    def has(self, loaded: CollectedSuite, key: Key) -> bool:
+        """Return whether an item belongs to its files."""
         wanted = self.files.get(loaded)
         return wanted is not None and key in wanted.keys
 
-    def wait(self, loaded: LoadedFile, key: Key) -> Told:
+    def wait(self, loaded: CollectedSuite, key: Key) -> ItemResult:
         """Return the result of an item, and run its file if that was not started. Can be interrupted."""
         answers = self._answers.get(loaded)
         if answers is None:
-            answers = self._answers[loaded] = Answers()
+            answers = self._answers[loaded] = ItemResults()
             inside = self._inside()
             if inside is None or not self._start(inside, loaded, answers):
                 answers.end(self._failure)
         return answers.wait(key)
 
-    def _start(self, inside: _Inside, loaded: LoadedFile, answers: Answers) -> bool:
+    def _start(self, inside: _TrioThread, loaded: CollectedSuite, answers: ItemResults) -> bool:
         wanted = self.files[loaded]
         run_id = f"{self.session.id}-{wanted.name}"
         run = FileRun(loaded, run_id, wanted.keys, answers, inside.serving)
@@ -136,7 +136,7 @@ class Host:
             _join(thread)
             raise
 
-    def _inside(self, thread: threading.Thread | None = None) -> _Inside | None:
+    def _inside(self, thread: threading.Thread | None = None) -> _TrioThread | None:
         """Return the Trio run, and start it if needed; None if it cannot be started."""
         if thread is None and self._thread is None:
             self._thread = threading.Thread(target=self._run, name="trioeval", daemon=True)
@@ -163,7 +163,7 @@ class Host:
             stop = trio.Event()
 
             def cannot_keep(error: Exception) -> None:
-                self.warnings.put(f"{error}: rows under way may finish, no others are started")
+                self.warnings.put(f"{error}: running rows may finish, no others are started")
                 stop.set()
 
             database = session.settings.db or session.folder / "results.db"
@@ -179,7 +179,7 @@ class Host:
                     around.start_soon(_heed, session.stopped, stop)
                 async with trio.open_nursery() as nursery:
                     token = trio.lowlevel.current_trio_token()
-                    inside = _Inside(token, nursery, serving, trio.Event())
+                    inside = _TrioThread(token, nursery, serving, trio.Event())
                     self._opened.set_result(inside)
                     await inside.closing.wait()
                 around.cancel_scope.cancel("everything is done")
@@ -214,7 +214,7 @@ async def _serve(run: FileRun) -> None:
 def _told(error: BaseException) -> str:
     if isinstance(error, TrioevalError | OSError):
         return inert_lines(error, _REASON)
-    return inert(f"{type(error).__name__}: {error}; this is a fault of trioeval", _REASON)
+    return escape_control_characters(f"{type(error).__name__}: {error}; this is a bug in trioeval", _REASON)
 
 
 def _join(thread: threading.Thread) -> None:

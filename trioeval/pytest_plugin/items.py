@@ -15,17 +15,17 @@ import attrs
 import pytest
 
 from trioeval.errors import SuiteError, TrioevalError
-from trioeval.inert import inert_lines
 from trioeval.pytest_plugin.host import Host, Session, WantedFile
 from trioeval.pytest_plugin.keys import Key
 from trioeval.pytest_plugin.loading import (
-    LoadedFile,
+    CollectedSuite,
     line_of,
     load_file,
     named_items,
     read_settings,
 )
 from trioeval.report.formats.markdown import without_commands
+from trioeval.text_safety import inert_lines
 
 # The process that leads the workers of xdist: it tells them when to stop, and cleans up.
 
@@ -90,7 +90,7 @@ class Leader:
 
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_logreport(self) -> None:
-        """Stop the workers as soon as there are too many failures, so that they finish before the session ends."""
+        """Stop the workers when there are too many failures, so that they finish before the session ends."""
         session = self._session
         if session is not None and (session.shouldfail or session.shouldstop):
             self._stop()
@@ -121,7 +121,7 @@ class SuiteSession:
     _own_folder: Path | None = None
     """The folder to remove at the end; None if it is shared."""
     _is_whole: bool = attrs.field(init=False, default=False)
-    """Whether all items were run."""
+    """True if all items were run."""
 
     def begin(self, host: Host) -> Host:
         """Use this host from now on."""
@@ -145,9 +145,7 @@ class SuiteSession:
         reporter = session.config.pluginmanager.get_plugin("terminalreporter")
         if exitstatus == pytest.ExitCode.INTERRUPTED and reporter is not None:
             reporter.write_line("")
-            reporter.write_line(
-                "trioeval: rows under way may finish; interrupt again to cancel them"
-            )
+            reporter.write_line("trioeval: running rows may finish; interrupt again to cancel them")
         # A further interrupt has cancelled them: pytest shall report all other results.
         with suppress(KeyboardInterrupt):
             self.host.close(at_once=not self._is_whole)
@@ -189,7 +187,7 @@ class SuiteItem(pytest.Item):
     """A row of a suite, or a task whose rows are not known before it runs."""
 
     suites: SuiteSession
-    loaded: LoadedFile
+    loaded: CollectedSuite
     key: Key
     place: str
     """The location in the suite file."""
@@ -265,10 +263,10 @@ def _plain(text: object) -> str:
     return without_commands(inert_lines(text, _PROBLEMS))
 
 
-def _wanted(items: Iterable[SuiteItem]) -> Mapping[LoadedFile, WantedFile]:
+def _wanted(items: Iterable[SuiteItem]) -> Mapping[CollectedSuite, WantedFile]:
     """Return the requested items of each file. All workers of a session get the same result."""
-    keys: dict[LoadedFile, set[Key]] = {}
-    names: dict[LoadedFile, str] = {}
+    keys: dict[CollectedSuite, set[Key]] = {}
+    names: dict[CollectedSuite, str] = {}
     for item in items:
         keys.setdefault(item.loaded, set()).add(item.key)
         names[item.loaded] = item.nodeid.partition("::")[0]

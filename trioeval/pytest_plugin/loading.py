@@ -9,7 +9,6 @@ import attrs
 import pytest
 
 from trioeval.errors import Problem
-from trioeval.inert import inert
 from trioeval.loading.load import load_suite
 from trioeval.loading.own_files import read_own_env_files
 from trioeval.pytest_plugin.keys import Key, RowKey, TaskKey
@@ -18,6 +17,7 @@ from trioeval.report.formats.markdown import without_commands
 from trioeval.run import PreparedSuite, PreparedTask, prepare
 from trioeval.suite.expand import Expansion, Step
 from trioeval.suite.model import Suite
+from trioeval.text_safety import escape_control_characters
 
 # The names of items: the test and the provider, unique in their file.
 
@@ -70,12 +70,12 @@ def row_names(steps: Expansion, task: str | None, names: Names) -> Iterator[str]
         ['x:1[echo-b]', 'x:2[echo-a]', 'x:2[echo-b]', 'greets[echo-a]']
     """
     several = len({column.prompt.label for column in steps.columns}) > 1
-    before = "" if task is None else f"{inert(task, _LABEL)}: "
+    before = "" if task is None else f"{escape_control_characters(task, _LABEL)}: "
     for step in steps:
         entry = steps.providers[step.provider_index]
-        parts = [inert(entry.label or entry.id, _LABEL)]
+        parts = [escape_control_characters(entry.label or entry.id, _LABEL)]
         if several:
-            parts.append(inert(step.column.prompt.label, _LABEL))
+            parts.append(escape_control_characters(step.column.prompt.label, _LABEL))
         if step.repeat_index:
             parts.append(f"repeat {step.repeat_index + 1}")
         yield names.only(f"{before}{_title(step)}[{'-'.join(parts)}]")
@@ -88,7 +88,7 @@ def _title(step: Step) -> str:
     if not said:
         # No equals sign: `-k` does not accept one.
         said = ", ".join(f"{name}:{shallow(value)}" for name, value in step.vars.items())
-    return inert(said, _TITLE) or "test"
+    return escape_control_characters(said, _TITLE) or "test"
 
 
 # The settings of suites in the configuration of pytest.
@@ -99,20 +99,20 @@ _ON = frozenset({"", "on", "true", "yes", "1"})
 
 
 @attrs.frozen(kw_only=True)
-class Settings:
+class PluginSettings:
     """The settings of suites."""
 
     max_concurrency: int | None = None
     """The most calls in flight of each lane, ≥ 1; None uses the suites' values."""
     is_cached: bool = True
-    """Whether replies are cached."""
+    """True if replies are cached."""
     cache: Path | None = None
     """The file of the cache; None is a cache in memory."""
     db: Path | None = None
     """The database of runs; None stores them for the session only."""
 
 
-def read_settings(config: pytest.Config, environ: Mapping[str, str]) -> Settings:
+def read_settings(config: pytest.Config, environ: Mapping[str, str]) -> PluginSettings:
     """Return the settings; paths are relative to the root of the session.
 
     Args:
@@ -128,7 +128,7 @@ def read_settings(config: pytest.Config, environ: Mapping[str, str]) -> Settings
         raise pytest.UsageError(msg)
     db = str(config.getini("trioeval_db") or "").strip()
     is_cached, cache = _cache(config, environ)
-    return Settings(
+    return PluginSettings(
         max_concurrency=int(width) if width else None,
         is_cached=is_cached,
         cache=cache,
@@ -161,7 +161,7 @@ def _variable(environ: Mapping[str, str], name: str) -> str | None:
 
 
 @attrs.frozen(eq=False)
-class LoadedFile:
+class CollectedSuite:
     """A suite whose rows can be run."""
 
     path: Path
@@ -171,7 +171,7 @@ class LoadedFile:
     checked: PreparedSuite = attrs.field(repr=False)
     """The suite before its extensions change it: those are called for runs, not for collecting."""
     has_extensions: bool
-    """Whether its rows are only known after it was started."""
+    """True if its rows are only known after it was started."""
 
     def prepared(self) -> PreparedSuite:
         """Return the suite to run, after the extensions' hooks for the start of a run.
@@ -194,7 +194,7 @@ class Named:
     """The location in the suite."""
 
 
-def load_file(path: Path, max_concurrency: int | None, *, plans: bool = False) -> LoadedFile:
+def load_file(path: Path, max_concurrency: int | None, *, plans: bool = False) -> CollectedSuite:
     """Load and check a suite; no provider is called.
 
     Args:
@@ -208,7 +208,7 @@ def load_file(path: Path, max_concurrency: int | None, *, plans: bool = False) -
     """
     suite = load_suite(path, plans=plans)
     environ = _environ(suite)
-    return LoadedFile(
+    return CollectedSuite(
         path,
         suite,
         environ,
@@ -219,7 +219,7 @@ def load_file(path: Path, max_concurrency: int | None, *, plans: bool = False) -
     )
 
 
-def named_items(loaded: LoadedFile, encoding: str = "utf-8") -> Iterator[Named]:
+def named_items(loaded: CollectedSuite, encoding: str = "utf-8") -> Iterator[Named]:
     """Yield its items: rows if they are known before the run, otherwise tasks.
 
     Args:
@@ -230,7 +230,9 @@ def named_items(loaded: LoadedFile, encoding: str = "utf-8") -> Iterator[Named]:
     for part in loaded.checked.parts:
         below = "$" if part.place is None else f"$.tasks[{part.place}]"
         if loaded.has_extensions or part.rows is None:
-            yield Named(names.only(inert(part.id or "suite")), TaskKey(part.id), below)
+            yield Named(
+                names.only(escape_control_characters(part.id or "suite")), TaskKey(part.id), below
+            )
             continue
         steps = part.prepared.steps
         places = _places(part)

@@ -6,13 +6,13 @@ from typing import Literal, TypeAlias
 
 import attrs
 
-from trioeval.inert import inert, inert_lines
 from trioeval.pytest_plugin.keys import Key
 from trioeval.report.counts import counted
 from trioeval.report.formats.json import compact
 from trioeval.report.formats.markdown import without_commands
 from trioeval.report.records import RowRecord
 from trioeval.run import Status
+from trioeval.text_safety import escape_control_characters, inert_lines
 
 Ending: TypeAlias = Literal["passed", "failed", "skipped"]
 
@@ -27,7 +27,7 @@ _NAME = 80  # characters of the names of a row and of a provider
 
 
 @attrs.frozen(kw_only=True)
-class Told:
+class ItemResult:
     """The result of an item."""
 
     ending: Ending
@@ -37,7 +37,7 @@ class Told:
     """Properties for report files."""
 
 
-def told_of_row(record: RowRecord) -> Told:
+def result_of_row(record: RowRecord) -> ItemResult:
     """Return the result of the item of a row.
 
     A row that never started is skipped, as is one of a question task that failed fast. Any other row without
@@ -46,19 +46,19 @@ def told_of_row(record: RowRecord) -> Told:
     status = record.status
     properties = [*_properties(record)]
     if status is Status.PASS:
-        return Told(ending="passed", properties=properties)
-    reason = inert_lines(record.error or "no reason is known", _REASON)
+        return ItemResult(ending="passed", properties=properties)
+    reason = inert_lines(record.error or "no reason given", _REASON)
     if record.outcome in _UNASKED or record.question.get("outcome") == "skipped":
-        return Told(ending="skipped", text=inert(reason, _BRIEF), properties=properties)
+        return ItemResult(ending="skipped", text=escape_control_characters(reason, _BRIEF), properties=properties)
     if not status.has_verdict:
         reason = f"no verdict: {reason}"
     lines = [reason, *_shown(record)]
-    return Told(ending="failed", text="\n".join(lines), properties=properties)
+    return ItemResult(ending="failed", text="\n".join(lines), properties=properties)
 
 
-def told_of_task(
+def result_of_task(
     name: str, records: Iterable[RowRecord], trouble: str | None, *, is_dataset: bool
-) -> Told:
+) -> ItemResult:
     """Return the result of the item of a whole task.
 
     Args:
@@ -72,28 +72,28 @@ def told_of_task(
     skipped: list[str] = []
     for record in records:
         rows += 1
-        told = told_of_row(record)
+        told = result_of_row(record)
         if told.ending != "passed":
-            why = inert(told.text.partition(chr(10))[0], _BRIEF)
-            of = f" ({inert(record.name, _NAME)})" if record.name else ""
-            line = f"row {record.number}{of}, {inert(record.provider, _NAME)}: {why}"
+            why = escape_control_characters(told.text.partition(chr(10))[0], _BRIEF)
+            of = f" ({escape_control_characters(record.name, _NAME)})" if record.name else ""
+            line = f"row {record.number}{of}, {escape_control_characters(record.provider, _NAME)}: {why}"
             (failed if told.ending == "failed" else skipped).append(line)
     if trouble is not None:
-        return Told(ending="failed", text=inert(trouble, _REASON))
+        return ItemResult(ending="failed", text=escape_control_characters(trouble, _REASON))
     if failed:
-        first = f"{len(failed)} of {counted(rows, 'row')} of {inert(name, _BRIEF)} did not pass"
+        first = f"{len(failed)} of {counted(rows, 'row')} of {escape_control_characters(name, _BRIEF)} did not pass"
         more = [f"… and {len(failed) - _LISTED} more"] if len(failed) > _LISTED else []
-        return Told(ending="failed", text="\n".join([first, *failed[:_LISTED], *more]))
+        return ItemResult(ending="failed", text="\n".join([first, *failed[:_LISTED], *more]))
     if skipped or not (rows or is_dataset):
-        why = skipped[0] if skipped else "it has no rows"
+        why = skipped[0] if skipped else "the task has no rows"
         text = f"{len(skipped)} of {counted(rows, 'row')} not run: {why}"
-        return Told(ending="skipped", text=text)
-    return Told(ending="passed", properties=[("rows", rows)])
+        return ItemResult(ending="skipped", text=text)
+    return ItemResult(ending="passed", properties=[("rows", rows)])
 
 
 def _properties(record: RowRecord) -> Iterator[tuple[str, object]]:
     found = {
-        "provider": inert(record.provider),
+        "provider": escape_control_characters(record.provider),
         "score": record.score,
         "latency_ms": record.latency_ms,
         "tokens": record.usage.get("total"),
@@ -117,16 +117,16 @@ LOOK = 0.5  # seconds of each wait; a wait without a timeout cannot be interrupt
 
 
 @attrs.define(eq=False)
-class Answers:
+class ItemResults:
     """The results of the items of one file. One thread adds them, another one waits."""
 
     _news: threading.Condition = attrs.field(init=False, factory=threading.Condition)
-    _told: dict[Key, Told] = attrs.field(init=False, factory=dict)
+    _told: dict[Key, ItemResult] = attrs.field(init=False, factory=dict)
     _asked: Key | None = attrs.field(init=False, default=None)
     _failure: str | None = attrs.field(init=False, default=None)
     _is_over: bool = attrs.field(init=False, default=False)
 
-    def tell(self, told: Mapping[Key, Told]) -> None:
+    def tell(self, told: Mapping[Key, ItemResult]) -> None:
         """Add the results of some items."""
         with self._news:
             self._told |= told
@@ -148,7 +148,7 @@ class Answers:
         with self._news:
             return self._asked
 
-    def wait(self, key: Key) -> Told:
+    def wait(self, key: Key) -> ItemResult:
         """Return the result of an item. Can be interrupted."""
         with self._news:
             self._asked = key
@@ -160,5 +160,5 @@ class Answers:
             if key in self._told:
                 return self._told[key]
             if self._failure is not None:
-                return Told(ending="failed", text=self._failure)
-            return Told(ending="skipped", text="the run ended before it")
+                return ItemResult(ending="failed", text=self._failure)
+            return ItemResult(ending="skipped", text="the run ended before this row")

@@ -20,14 +20,14 @@ from trioeval.errors import StoreError, UsageError
 from trioeval.evaluation.reconcile import has_ended
 from trioeval.kernel import Lanes
 from trioeval.pytest_plugin.keys import Key, RowKey, TaskKey
-from trioeval.pytest_plugin.loading import LoadedFile
-from trioeval.pytest_plugin.outcome import Answers, told_of_row, told_of_task
+from trioeval.pytest_plugin.loading import CollectedSuite
+from trioeval.pytest_plugin.outcome import ItemResults, result_of_row, result_of_task
 from trioeval.report.columns import read_dataset, trouble
 from trioeval.report.records import RowRecord
 from trioeval.run import PreparedSuite, PreparedTask, Row, run_suite
 from trioeval.store import RunFacts, Store, StoredRun, read_store
-from trioeval.store.beginning import PROGRAM, run_start
 from trioeval.store.cache.cache import Cache
+from trioeval.store.run_start import PROGRAM, run_start
 from trioeval.suite.expand import Expansion
 from trioeval.suite.filters import narrowed
 
@@ -134,12 +134,12 @@ class Serving:
 class FileRun:
     """The run of one file."""
 
-    loaded: LoadedFile
+    loaded: CollectedSuite
     run: str
     """The id, the same in every process of the session."""
     wanted: frozenset[Key]
     """The requested items."""
-    answers: Answers
+    answers: ItemResults
     serving: Serving
     _indices: Mapping[RowKey, int] | None = attrs.field(init=False, default=None)
     """The index of each requested row in the store; computed on demand."""
@@ -238,7 +238,7 @@ class FileRun:
         for record in records:
             key = RowKey(record.task, record.test_idx, record.prompt_idx)
             if key in self.wanted:
-                self.answers.tell({key: told_of_row(record)})
+                self.answers.tell({key: result_of_row(record)})
 
     def _tell_asked(self) -> None:
         """Check whether another process has the row that is waited for."""
@@ -263,7 +263,7 @@ class FileRun:
                 if isinstance(key, TaskKey):
                     dataset = datasets.get(key.task)
                     result = None if dataset is None else dataset.result
-                    told = told_of_task(
+                    told = result_of_task(
                         key.task or "the suite",
                         (
                             RowRecord.of(found, index=index)

@@ -11,9 +11,9 @@ from typing import Any, Literal, TypeAlias, get_args
 
 import attrs
 
-from trioeval.inert import inert
 from trioeval.report.head import Head
 from trioeval.run import Status
+from trioeval.text_safety import escape_control_characters
 
 State: TypeAlias = Literal[
     "passed", "failed", "error", "blocked", "interrupted", "not run", "running", "waiting"
@@ -159,8 +159,12 @@ def _text(nodes: Sequence[Node]) -> Iterator[str]:
 
 
 def _line(node: Node) -> str:
-    needs = f" ← {inert(', '.join(node.depends_on), _NEEDS)}" if node.depends_on else ""
-    return f"{node.layer}  {inert(node.name, _WIDTH)}{needs}"
+    needs = (
+        f" ← {escape_control_characters(', '.join(node.depends_on), _NEEDS)}"
+        if node.depends_on
+        else ""
+    )
+    return f"{node.layer}  {escape_control_characters(node.name, _WIDTH)}{needs}"
 
 
 def _layered(nodes: Sequence[Node]) -> Sequence[Node]:
@@ -232,7 +236,7 @@ def _escaped(node: Node) -> str:
 
 def _label(node: Node, line_break: str) -> str:
     said = _said(node)
-    return inert(node.name, _WIDTH) + (f"{line_break}{said}" if said else "")
+    return escape_control_characters(node.name, _WIDTH) + (f"{line_break}{said}" if said else "")
 
 
 def _keys(nodes: Sequence[Node], prefix: str) -> Mapping[str, str]:

@@ -280,8 +280,8 @@ class Head:
         """
         if "evalId" not in found:
             raise StoreError(
-                "the run does not say what it is of: the program that began it gave it to no "
-                "`run_suite(…, journal=run)`, so there are no results to show"
+                "the run has no results to show: the program that started it did not pass it to "
+                "`run_suite(…, journal=run)`"
             )
         return read_record(cls, found)
 

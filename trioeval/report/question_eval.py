@@ -10,7 +10,7 @@ from trioeval.report.counts import counted
 from trioeval.report.head import Head
 from trioeval.report.totals import Totals
 
-Ended: TypeAlias = tuple[Head, Totals]
+EndedTask: TypeAlias = tuple[Head, Totals]
 """An ended task of any type."""
 
 
@@ -31,7 +31,7 @@ def task_json(head: Head, totals: Totals) -> dict[str, Any]:
     }
 
 
-def summary_json(tasks: Iterable[Ended]) -> dict[str, Any]:
+def summary_json(tasks: Iterable[EndedTask]) -> dict[str, Any]:
     """Return the member of a document about all `question_eval` tasks; an empty object if there are none."""
     counts = _tasks_of(tasks)
     if not counts.tasks:
@@ -39,7 +39,7 @@ def summary_json(tasks: Iterable[Ended]) -> dict[str, Any]:
     return {"summary": {camel(name): fact for name, fact in counts.facts().items()}}
 
 
-def _tasks_of(tasks: Iterable[Ended]) -> TaskCounts:
+def _tasks_of(tasks: Iterable[EndedTask]) -> TaskCounts:
     return TaskCounts(
         [counts_of(totals) for head, totals in tasks if head.questions_file is not None]
     )
@@ -60,7 +60,7 @@ def sentence(head: Head, totals: Totals) -> str | None:
     return f"{counts.status}{why}: " + ", ".join([*parts, *others])
 
 
-def run_sentence(tasks: Iterable[Ended]) -> str | None:
+def run_sentence(tasks: Iterable[EndedTask]) -> str | None:
     """Return the summary of all `question_eval` tasks as text; None unless there are several."""
     counts = _tasks_of(tasks)
     if len(counts.tasks) <= 1:

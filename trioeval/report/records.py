@@ -9,13 +9,13 @@ import attrs
 
 from trioeval.evaluation.reconcile import has_ended
 from trioeval.grading import output_text
-from trioeval.inert import inert
 from trioeval.report.columns import shown_path
 from trioeval.report.counts import counted, money
 from trioeval.report.formats.json import compact, shallow
 from trioeval.report.usage import was_judged
 from trioeval.run import Status
 from trioeval.suite.tests import KEEP_ALL, Strip
+from trioeval.text_safety import escape_control_characters
 
 STRIPPED_PROMPT = "[prompt stripped]"
 STRIPPED_OUTPUT = "[output stripped]"
@@ -110,7 +110,7 @@ class RowRecord:
     response: Mapping[str, Any] | None
     """The reply as JSON; None if there was none."""
     is_cached: bool
-    """Whether the reply came from the cache."""
+    """True if the reply came from the cache."""
     status: Status
     outcome: str
     """The outcome of its job."""
@@ -189,12 +189,12 @@ class RowRecord:
 
     @property
     def is_ended(self) -> bool:
-        """Whether its job ended by itself; false if the run was stopped or a dependency failed."""
+        """True if its job ended by itself; false if the run was stopped or a dependency failed."""
         return has_ended(self.outcome)
 
     @property
     def is_graded(self) -> bool:
-        """Whether it has a verdict of an assertion, a question or an agent.
+        """True if it has a verdict of an assertion, a question or an agent.
 
         A reply without any assertion is a success for readers of result files, and is counted apart here.
         """
@@ -224,7 +224,7 @@ class RowRecord:
 
     @property
     def is_from_cache(self) -> bool:
-        """Whether no request was made for it: its tokens and latency are those of the cached call."""
+        """True if no request was made for it: its tokens and latency are those of the cached call."""
         return self.is_cached and not self.usage.get("numRequests")
 
     @property
@@ -456,7 +456,9 @@ class AttemptFacts:
     def facts(self) -> Iterator[str]:
         """Duration, result and usage, in a few words each."""
         yield (
-            "has ended" if self.failure is None else f"has failed: {inert(self.failure, _MESSAGE)}"
+            "has ended"
+            if self.failure is None
+            else f"has failed: {escape_control_characters(self.failure, _MESSAGE)}"
         )
         if self.exit_code is not None:
             yield f"exit code {self.exit_code}"
@@ -476,7 +478,7 @@ class AgentFacts:
     message: str
     """The result in a sentence."""
     gave_up: bool
-    """Whether the agent was not done after its last attempt."""
+    """True if the agent was not done after its last attempt."""
     folder: Path | None
     """The folder of the case; None if the agent was interrupted."""
     attempts: Sequence[AttemptFacts]
@@ -487,8 +489,8 @@ class AgentFacts:
     def sentence(self) -> str:
         """The result in a sentence, with killed child processes."""
         ended = self.children_ended
-        children = f", {'1 child' if ended == 1 else f'{ended} children'} had to be ended"
-        return inert(self.message, _MESSAGE) + (children if ended else "")
+        children = f", {'1 child' if ended == 1 else f'{ended} children'} had to be killed"
+        return escape_control_characters(self.message, _MESSAGE) + (children if ended else "")
 
 
 def _agent(response: Mapping[str, Any] | None) -> AgentFacts | None:
@@ -538,4 +540,7 @@ def agent_lines(agent: AgentFacts, near: Path | None = None) -> Iterator[str]:
     for attempt in agent.attempts:
         yield f"attempt {attempt.number} {', '.join(attempt.facts)}"
         yield from (f"  {shown_path(log, near)}" for log in attempt.logs)
-        yield from (f"  warning: {inert(warning, _MESSAGE)}" for warning in attempt.warnings)
+        yield from (
+            f"  warning: {escape_control_characters(warning, _MESSAGE)}"
+            for warning in attempt.warnings
+        )

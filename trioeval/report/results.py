@@ -23,7 +23,7 @@ class RunInfo:
     strip: Strip = KEEP_ALL
     """The parts that are left out of all files."""
     escape_formulas: bool = True
-    """Whether cells of a spreadsheet that look like formulas are made inert."""
+    """True if cells of a spreadsheet that look like formulas are made inert."""
     activity: Sequence[Mapping[str, Any]] = ()
     """The results of `Activity.json`, one for each execution."""
     database: str = "results"

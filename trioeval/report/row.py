@@ -94,7 +94,7 @@ def row_json(row: Row, eval_id: str) -> dict[str, Any]:
 
 
 def is_graded(row: Row) -> bool:
-    """Whether a row has a verdict of an assertion, a question or an agent; see `RowRecord.is_graded`."""
+    """Return whether a row has a verdict; see `RowRecord.is_graded`."""
     return bool(
         row.status is not Status.PASS
         or row.step.test.assertions

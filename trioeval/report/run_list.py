@@ -12,12 +12,12 @@ from rich.console import Console, ConsoleOptions, JustifyMethod, RenderableType,
 from rich.table import Table
 from rich.text import Text
 
-from trioeval.agent.planner import Entry
-from trioeval.inert import inert
+from trioeval.agent.planner import QueuedSubmission
 from trioeval.report.counts import counted, money
 from trioeval.report.stored import RunFacts
 from trioeval.report.text import Figure, cut_middle, packed
 from trioeval.report.totals import percent
+from trioeval.text_safety import escape_control_characters
 
 # The queue of agent cases as a table for a terminal, a line for each, and as JSON.
 
@@ -25,7 +25,7 @@ from trioeval.report.totals import percent
 _QUEUE_LIST_STYLES = {"running": "cyan", "blocked": "yellow"}
 
 
-def queue_table(entries: Iterable[Entry]) -> Table:
+def queue_table(entries: Iterable[QueuedSubmission]) -> Table:
     """Return a table with a line for each entry: its position, its task, and its program."""
     table = Table(box=SIMPLE, pad_edge=False)
     for name in ("order", "position"):
@@ -41,15 +41,15 @@ def queue_table(entries: Iterable[Entry]) -> Table:
             str(entry.order),
             str(entry.position) if entry.position else "–",
             Text(entry.state, style=_QUEUE_LIST_STYLES.get(entry.state, "")),
-            Text(inert(entry.submission.run, 60)),
-            Text(inert(entry.submission.task, 60)),
+            Text(escape_control_characters(entry.submission.run, 60)),
+            Text(escape_control_characters(entry.submission.task, 60)),
             Text(_program(entry)),
-            inert(since, 40)[:19].replace("T", " "),
+            escape_control_characters(since, 40)[:19].replace("T", " "),
         )
     return table
 
 
-def queued_json(entry: Entry) -> dict[str, Any]:
+def queued_json(entry: QueuedSubmission) -> dict[str, Any]:
     """Return one entry as JSON data."""
     return {
         "id": entry.submission.id,
@@ -66,18 +66,20 @@ def queued_json(entry: Entry) -> dict[str, Any]:
     }
 
 
-def _program(entry: Entry) -> str:
+def _program(entry: QueuedSubmission) -> str:
     if entry.pid is None:
         return "dead"
     is_here = entry.host == socket.gethostname()
-    return inert(f"{entry.pid}" if is_here else f"{entry.pid} on {entry.host}", 40)
+    return escape_control_characters(
+        f"{entry.pid}" if is_here else f"{entry.pid} on {entry.host}", 40
+    )
 
 
 _WIDTH = 48  # characters of the suite of a run
 _LEAST_NAME = 20  # characters of it that a line shows at least
 _BETWEEN, _EDGES = 3, 2  # characters between two columns, and around all of them
 _INDENT = "  "
-_GO_FIRST = ("cost", "error", "begun (UTC)")
+_GO_FIRST = ("cost", "error", "started (UTC)")
 """The columns that a narrow terminal leaves out, the first one first."""
 _STYLES = {"finished": "", "running": "cyan", "interrupted": "yellow", "died": "bold yellow"}
 
@@ -111,9 +113,9 @@ class _RunsTable:
 def _fields(runs: Sequence[RunFacts]) -> Iterator[Figure]:
     # Rows of datasets have a column if there are any; it replaces the cost if all runs were free.
     makes_datasets = any(run.dataset_rows is not None for run in runs)
-    yield Figure.of("run", (inert(run.id, 60) for run in runs), is_number=False)
+    yield Figure.of("run", (escape_control_characters(run.id, 60) for run in runs), is_number=False)
     begun = (_instant(run.utc_created) for run in runs)
-    yield Figure.of("begun (UTC)", begun, is_number=False)
+    yield Figure.of("started (UTC)", begun, is_number=False)
     states = [Text(run.state, style=_STYLES.get(run.state, "")) for run in runs]
     yield Figure("state", states, is_number=False)
     yield Figure.of("rows", (_came(run, "/") for run in runs))
@@ -173,7 +175,7 @@ def run_line(run: RunFacts) -> str:
     )
     told += [] if run.dataset_rows is None else [f"{run.dataset_rows} rows of datasets written"]
     rows = "; ".join(told) or "no rows"
-    return f"{inert(run.id, 60)}{of}: {run.state}, begun {begun} UTC; {rows}"
+    return f"{escape_control_characters(run.id, 60)}{of}: {run.state}, started {begun} UTC; {rows}"
 
 
 def run_json(run: RunFacts) -> dict[str, Any]:
@@ -201,7 +203,7 @@ def run_json(run: RunFacts) -> dict[str, Any]:
 
 
 def _is_whole(run: RunFacts) -> bool:
-    """Whether a run has all of its rows. The number of its rows may not have been known at its start."""
+    """Return whether a run has all of its rows, whose number may not have been known at its start."""
     return run.rows == run.expected or (run.expected is None and run.state == "finished")
 
 
@@ -211,9 +213,12 @@ def _came(run: RunFacts, of: str) -> str:
 
 
 def _instant(utc: str) -> str:
-    return inert(utc, 40)[:16].replace("T", " ")
+    return escape_control_characters(utc, 40)[:16].replace("T", " ")
 
 
 def _name(run: RunFacts) -> str:
     file = "" if run.suite is None else Path(run.suite).name
-    return cut_middle(inert(": ".join(part for part in (file, run.description) if part)), _WIDTH)
+    return cut_middle(
+        escape_control_characters(": ".join(part for part in (file, run.description) if part)),
+        _WIDTH,
+    )

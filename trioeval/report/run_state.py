@@ -6,15 +6,15 @@ from typing import Any, Literal, TypeAlias
 
 import attrs
 
-from trioeval.kernel import LaneStatistics, Why
+from trioeval.kernel import LaneStatistics, WaitReason
 from trioeval.rates import BreakerState
-from trioeval.report.activity import Activity, Pace
+from trioeval.report.activity import Activity, RowPace
 from trioeval.report.formats.json import record_json
 
 LaneMood: TypeAlias = Literal["open", "paused", "probing", "closed"]
 """The state of a lane; `probing` lanes recover and admit few calls."""
 
-_NO_PACES: Mapping[str, Pace] = {}
+_NO_PACES: Mapping[str, RowPace] = {}
 
 
 @attrs.frozen(kw_only=True)
@@ -36,7 +36,7 @@ class LaneState:
     used_rpm: int
     """Requests that started in the last minute."""
     used_tpm: int
-    why: Why | None
+    why: WaitReason | None
     """The reason of the wait of the first in line; None if it does not wait."""
     wait_s: float | None
     """Seconds until the wait ends; None if that is unknown."""
@@ -65,7 +65,7 @@ class LaneState:
 
 
 @attrs.frozen(kw_only=True)
-class RunState:
+class RunSnapshot:
     """The state of a run."""
 
     elapsed_s: float
@@ -125,7 +125,7 @@ def lane_states(
     now: float,
     *,
     hidden: Collection[str] = (),
-    paces: Mapping[str, Pace] = _NO_PACES,
+    paces: Mapping[str, RowPace] = _NO_PACES,
 ) -> tuple[LaneState, ...]:
     """Return the states of the lanes of a run.
 
@@ -137,13 +137,13 @@ def lane_states(
         paces: The progress of the rows of lanes, by name.
     """
     return tuple(
-        _lane_state(lane, activity, now, paces.get(name) or Pace(now))
+        _lane_state(lane, activity, now, paces.get(name) or RowPace(now))
         for name, lane in statistics.items()
         if name not in hidden
     )
 
 
-def _lane_state(lane: LaneStatistics, activity: Activity, now: float, pace: Pace) -> LaneState:
+def _lane_state(lane: LaneStatistics, activity: Activity, now: float, pace: RowPace) -> LaneState:
     did = activity.lane(lane.name)
     used_rpm, used_tpm = did.rates(now)
     wait = did.waits_for(now)
@@ -177,7 +177,7 @@ def _lane_state(lane: LaneStatistics, activity: Activity, now: float, pace: Pace
     )
 
 
-def _eta_s(pace: Pace, now: float, mood: LaneMood, wait_s: float | None) -> float | None:
+def _eta_s(pace: RowPace, now: float, mood: LaneMood, wait_s: float | None) -> float | None:
     """Return the seconds left; None for a paused lane, whose pause may take any time."""
     if mood == "paused" and pace.left:
         return None

@@ -121,7 +121,7 @@ class DatasetFacts:
     result: Mapping[str, Any] | None
     """The result as JSON, see `trioeval.report.columns`; None until the dataset has ended."""
     is_processed: bool
-    """Whether the processors of the whole dataset have finished."""
+    """True if the processors of the whole dataset have finished."""
 
 
 @attrs.frozen(kw_only=True)

@@ -8,13 +8,13 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from trioeval.inert import inert
 from trioeval.report.activity import WAIT_WORDS, labels_of, lane_names, longest_waits
 from trioeval.report.counts import RowNumbers, counted
 from trioeval.report.head import HeadColumn
 from trioeval.report.tables import STATUS_STYLES, FailureGroup, Failures, headings
 from trioeval.report.text import cut_middle
 from trioeval.report.totals import Totals
+from trioeval.text_safety import escape_control_characters
 
 _WAITS = 3  # waits that are shown
 _LEAST_SHARE = 0.05  # of the duration of the run; shorter waits are not shown
@@ -47,7 +47,7 @@ def failures_view(
     ]
     parts += [Text(f"… and {counted(rest, 'more row', 'more rows')}")] if rest else []
     if (shows := command(failures.groups[0].index)) is not None:
-        parts.append(Text(f"one row in full: {inert(shows)}", overflow="fold"))
+        parts.append(Text(f"one row in full: {escape_control_characters(shows)}", overflow="fold"))
     return Group(*parts, Text())
 
 
@@ -62,7 +62,7 @@ def _why(failure: FailureGroup) -> str:
 
 
 @attrs.frozen(kw_only=True)
-class Took:
+class RunUsage:
     """The duration and the usage of a run, all of its executions together."""
 
     seconds: float
@@ -81,7 +81,7 @@ class Took:
         totals: Sequence[Totals],
         activity: Sequence[Mapping[str, Any]],
         hidden: Collection[str] = (),
-    ) -> "Took":
+    ) -> "RunUsage":
         """Return the usage of a run.
 
         Args:
@@ -100,13 +100,13 @@ class Took:
         )
 
 
-def took_lines(took: Took) -> Iterator[str]:
+def usage_lines(took: RunUsage) -> Iterator[str]:
     r"""Yield rows and tokens per second, and the longest waits of lanes; nothing for a very short run.
 
     Example:
         >>> lanes = {"openai": {"waits": {"tokens": 31.0, "slot": 2.0}}}
-        >>> took = Took(seconds=44.0, rows=11, tokens=880, activity=[{"lanes": lanes}])
-        >>> print(*took_lines(took), sep="\n")
+        >>> took = RunUsage(seconds=44.0, rows=11, tokens=880, activity=[{"lanes": lanes}])
+        >>> print(*usage_lines(took), sep="\n")
         0.25 rows/s, 20 tokens/s over 44 s
         waited 31 s of 44 s: openai tpm
     """
@@ -124,7 +124,7 @@ def took_lines(took: Took) -> Iterator[str]:
     for _, wait in zip(range(_WAITS), waits, strict=False):
         if wait.seconds >= _LEAST_SHARE * took.seconds:
             seconds = _number(min(wait.seconds, took.seconds))
-            name = cut_middle(inert(names[wait.lane]), _LANE)
+            name = cut_middle(escape_control_characters(names[wait.lane]), _LANE)
             yield f"waited {seconds} s of {whole} s: {name} {WAIT_WORDS[wait.why]}"
 
 
@@ -146,7 +146,7 @@ def not_run_line(
     """
     if not rows.count:
         return None
-    of = "" if task is None else f"task {inert(task, _LANE)}: "
+    of = "" if task is None else f"task {escape_control_characters(task, _LANE)}: "
     command = "" if resume is None else f"; continue with {resume}"
     return f"{of}{counted(rows.count, 'row')} not run: {rows}{command}"
 

@@ -15,7 +15,6 @@ from rich.table import Table
 from rich.text import Text
 
 from trioeval.grading import output_text
-from trioeval.inert import inert
 from trioeval.report.counts import RowNumbers, counted, money
 from trioeval.report.formats.json import shallow
 from trioeval.report.head import HeadColumn
@@ -24,6 +23,7 @@ from trioeval.report.statistics import Estimate
 from trioeval.report.text import Figure, packed
 from trioeval.report.totals import ColumnTotals, Totals, nearest_rank, percent
 from trioeval.run import Status
+from trioeval.text_safety import escape_control_characters
 
 # The rows that did not pass. Rows that ended with the same error are one group: a provider that refuses every
 # call would otherwise fill the list with one message.
@@ -99,10 +99,10 @@ class Failures:
                 return
             group = self._groups[key] = FailureGroup(
                 status=record.status,
-                name=inert(record.name, _FAILURES_NAME),
+                name=escape_control_characters(record.name, _FAILURES_NAME),
                 prompt_idx=record.prompt_idx,
-                provider=inert(record.provider, _FAILURES_NAME),
-                reason=inert(reason, _REASON),
+                provider=escape_control_characters(record.provider, _FAILURES_NAME),
+                reason=escape_control_characters(reason, _REASON),
                 expected=None if record.verdict is None else _expected(record.parts, reason),
                 index=index,
             )
@@ -118,7 +118,11 @@ def _expected(parts: Sequence[PartRecord], reason: str) -> str | None:
     value = shallow(failed.said["value"])
     # Reasons quote values and may be cut: compare the beginning.
     quoted = json.dumps(value, ensure_ascii=False, default=str)[:_TELLING]
-    return None if quoted in reason else inert(f"{failed.type} {output_text(value)}", _EXPECTED)
+    return (
+        None
+        if quoted in reason
+        else escape_control_characters(f"{failed.type} {output_text(value)}", _EXPECTED)
+    )
 
 
 # The first rows of a run for a table.
@@ -160,9 +164,9 @@ class FirstRows:
             if len(self.names) == self.tests:
                 self.hidden += 1
                 return
-            self.names[test_idx] = inert(record.name, self.width)
+            self.names[test_idx] = escape_control_characters(record.name, self.width)
         self.numbers.setdefault(test_idx, RowNumbers()).add(record.number)
-        text = inert(shallow(record.shown), self.width)
+        text = escape_control_characters(shallow(record.shown), self.width)
         self.cells[test_idx, record.prompt_idx] = Cell(record.status, text, record.label)
 
 
@@ -354,7 +358,7 @@ def _score(own: ColumnTotals, judged: Estimate | None) -> str:
 
 
 def _tells_more(own: ColumnTotals, judged: Estimate) -> bool:
-    """Whether the scores of rows with a verdict differ from their pass rate."""
+    """Return whether the scores of rows with a verdict differ from their pass rate."""
     passed, failed = own.passed, own.statuses[Status.FAIL]
     return abs(judged.mean * (passed + failed) - passed) > _ALMOST * (passed + failed)
 
@@ -367,5 +371,9 @@ def headings(columns: Sequence[HeadColumn], width: int) -> Iterator[str]:
     """Yield the names of columns: the provider, and the prompt if those differ; inert, and cut."""
     prompts = {(column.id, column.label) for column in columns}
     for column in columns:
-        name = inert(column.provider, width)
-        yield name if len(prompts) == 1 else f"{name} | {inert(column.label, width)}"
+        name = escape_control_characters(column.provider, width)
+        yield (
+            name
+            if len(prompts) == 1
+            else f"{name} | {escape_control_characters(column.label, width)}"
+        )

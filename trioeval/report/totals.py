@@ -15,7 +15,7 @@ from typing import Any
 
 import attrs
 
-from trioeval.documents.files import Around, names_file
+from trioeval.documents.files import FileContext, names_file
 from trioeval.documents.mistakes import MistakenError
 from trioeval.evaluation.identity import canonical, number_of_test
 from trioeval.grading import quote
@@ -24,7 +24,7 @@ from trioeval.question_eval.answer import QuestionOutcome
 from trioeval.question_eval.result import QuestionCounts
 from trioeval.report.counts import counted
 from trioeval.report.records import RowRecord
-from trioeval.report.statistics import ColumnSums, Place
+from trioeval.report.statistics import ColumnSums, RowPlace
 from trioeval.report.usage import UsageSum
 from trioeval.run import Status
 from trioeval.suite.model import DerivedMetric
@@ -38,7 +38,7 @@ CLUSTER = "cluster"
 """The default key of a test's metadata that names its cluster."""
 
 
-def place_of(record: RowRecord, cluster: str | None = None) -> Place:
+def place_of(record: RowRecord, cluster: str | None = None) -> RowPlace:
     """Return the test and the cluster of a row.
 
     Rows of one column belong to the same test if they have the same variables and the same description.
@@ -65,10 +65,10 @@ def place_of(record: RowRecord, cluster: str | None = None) -> Place:
     own = number_of_test(variables, known_as)
     named = cluster_of(record, cluster)
     if named is None:
-        return Place(own)
+        return RowPlace(own)
     digest = hashlib.blake2b(canonical(named).encode("utf-8", "surrogatepass"), digest_size=8)
     shared = int.from_bytes(digest.digest(), "big") | 1
-    return Place(own, shared)
+    return RowPlace(own, shared)
 
 
 def cluster_of(record: RowRecord, name: str | None = None) -> Any:
@@ -84,7 +84,7 @@ def cluster_of(record: RowRecord, name: str | None = None) -> Any:
 
 
 @attrs.frozen
-class Share:
+class MetricShare:
     """The contribution of one row to a metric."""
 
     name: str
@@ -95,7 +95,7 @@ class Share:
     """The number of assertions with this metric."""
 
 
-def shares_of(verdict: Mapping[str, Any]) -> Iterator[Share]:
+def shares_of(verdict: Mapping[str, Any]) -> Iterator[MetricShare]:
     """Yield the contribution of a verdict to each of its metrics.
 
     Args:
@@ -108,7 +108,7 @@ def shares_of(verdict: Mapping[str, Any]) -> Iterator[Share]:
         ...     "componentResults": [],
         ... }
         >>> list(shares_of(verdict))
-        [Share(name='m', total=1.0, weight=2, count=1)]
+        [MetricShare(name='m', total=1.0, weight=2, count=1)]
     """
     told: dict[str, int] = {}
     for part in verdict["componentResults"]:
@@ -122,9 +122,9 @@ def shares_of(verdict: Mapping[str, Any]) -> Iterator[Share]:
         count = told.get(name, 1)
         weight = weights.get(name)
         if weight is None:
-            yield Share(name, score, count, count)
+            yield MetricShare(name, score, count, count)
         else:
-            yield Share(name, score * weight, weight, count)
+            yield MetricShare(name, score * weight, weight, count)
 
 
 @attrs.define
@@ -196,7 +196,7 @@ class ColumnTotals:
         """Rows that the pass rate is about: those that ended, except those without assertions."""
         return self.ended - self.not_graded
 
-    def add(self, record: RowRecord, place: Place | None = None) -> None:
+    def add(self, record: RowRecord, place: RowPlace | None = None) -> None:
         """Count a row.
 
         Args:
@@ -234,7 +234,7 @@ class ColumnTotals:
         if question is not None:
             self.questions.add_many(question, rows)
 
-    def _add_ended(self, record: RowRecord, place: Place) -> None:
+    def _add_ended(self, record: RowRecord, place: RowPlace) -> None:
         is_judged = record.status.has_verdict
         score = record.score if is_judged else None
         test = self.sums.add(place, passed=record.status is Status.PASS, score=score)
@@ -292,10 +292,10 @@ class Totals:
     vars: dict[str, None] = attrs.field(factory=dict)
     """Names of the variables of all rows, in the order of their first row."""
     has_descriptions: bool = False
-    """Whether a test has a title."""
+    """True if a test has a title."""
     cluster: str | None = None
     """What names the cluster of a row; see `place_of`."""
-    _last: tuple[int, Place] = attrs.field(default=(-1, Place(0)), init=False, repr=False)
+    _last: tuple[int, RowPlace] = attrs.field(default=(-1, RowPlace(0)), init=False, repr=False)
     """The test index of the last row, and the test and cluster that its other columns share."""
 
     @classmethod
@@ -466,7 +466,9 @@ LIMIT = 10.0
 """The time limit of a user's function for a column, in seconds."""
 
 
-def derive(metrics: Sequence[DerivedMetric], column: ColumnTotals, around: Around) -> Iterator[str]:
+def derive(
+    metrics: Sequence[DerivedMetric], column: ColumnTotals, around: FileContext
+) -> Iterator[str]:
     """Add derived metrics to a column.
 
     Args:
@@ -489,12 +491,12 @@ def derive(metrics: Sequence[DerivedMetric], column: ColumnTotals, around: Aroun
             column.derived[metric.name] = names[metric.name] = value
 
 
-def _value(metric: DerivedMetric, names: Mapping[str, float], around: Around) -> float:
+def _value(metric: DerivedMetric, names: Mapping[str, float], around: FileContext) -> float:
     if not names_file(metric.value):
         return parse(metric.value).value(names)
     file, function = code_file(metric.value, around)
     found = call_function(file, function or "", [dict(names)], around, limit=LIMIT)
     if isinstance(found, bool) or not isinstance(found, int | float) or not math.isfinite(found):
-        msg = f"{metric.value} must give a finite number, got {quote(found)}"
+        msg = f"{metric.value} must return a finite number, got {quote(found)}"
         raise ExpressionError(msg)
     return float(found)

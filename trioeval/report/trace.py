@@ -20,7 +20,6 @@ from typing import Any, TypeAlias
 import attrs
 
 from trioeval.errors import CallError, ProviderError
-from trioeval.inert import inert
 from trioeval.kernel.events import (
     Admitted,
     CallEnded,
@@ -32,9 +31,10 @@ from trioeval.kernel.events import (
     Salvaged,
     Throttled,
     Waiting,
-    Why,
+    WaitReason,
 )
 from trioeval.report.activity import counts
+from trioeval.text_safety import escape_control_characters
 
 Which: TypeAlias = tuple[str | None, int]
 """A job: the id of its task, and its index there."""
@@ -84,14 +84,14 @@ class _OpenJob:
 
 
 @attrs.define
-class Trace:
+class TraceRecords:
     """A converter of events to records, each preceded by its separator; it writes nothing itself.
 
     The results of `records` belong between `head` and `tail`.
 
     Example:
         >>> from trioeval.kernel import CallEnded, CallStarted
-        >>> trace = Trace(began_at=0.0, run_id="eval-1")
+        >>> trace = TraceRecords(began_at=0.0, run_id="eval-1")
         >>> text = trace.head()
         >>> text += trace.records(None, CallStarted(1.0, 7, "model"))
         >>> text += trace.records(None, CallEnded(1.5, 7, "model", tokens=20))
@@ -203,12 +203,12 @@ class Trace:
         heapq.heappush(lane.free, slot)
         lane.in_flight -= 1
         has_slot = lane.limit is None or lane.in_flight < lane.limit
-        if lane.wait is not None and lane.wait.why is Why.SLOT and has_slot:
+        if lane.wait is not None and lane.wait.why is WaitReason.SLOT and has_slot:
             self._end_wait(
                 lane, at
             )  # the call has its slot, or a new event reports the next obstacle
         told = []
-        if event.is_told:
+        if event.is_reported:
             told.append(f'"tokens":{event.tokens},"cost":{_number(event.money)}')
         if event.error is not None:
             told.append(f'"error":"{self._escaped(error_kind(event.error))}"')
@@ -309,7 +309,9 @@ class Trace:
     def _escaped(self, text: str) -> str:
         """Return a text as written between JSON quotes, on one line and without unusual characters."""
         # Perfetto misreads a quote behind an escaped backslash, and refuses such a file.
-        return json.dumps(inert(self.hide(text), _NAME))[1:-1].replace(r"\\", r"\u005c")
+        return json.dumps(escape_control_characters(self.hide(text), _NAME))[1:-1].replace(
+            r"\\", r"\u005c"
+        )
 
 
 def error_kind(error: Exception) -> str:
@@ -324,13 +326,13 @@ def _number(value: float | None) -> str:
     return "null" if value is None or not math.isfinite(value) else repr(value)
 
 
-_TAKES: Mapping[type, Callable[[Trace, str | None, Any], None]] = {
-    Finished: Trace._finished,  # noqa: SLF001 - its own
-    Salvaged: Trace._salvaged,  # noqa: SLF001
-    CallStarted: Trace._started,  # noqa: SLF001
-    CallEnded: Trace._ended,  # noqa: SLF001
-    Waiting: Trace._waiting,  # noqa: SLF001
-    Throttled: Trace._throttled,  # noqa: SLF001
-    LimitChanged: Trace._limited,  # noqa: SLF001
-    LaneClosed: Trace._closed,  # noqa: SLF001
+_TAKES: Mapping[type, Callable[[TraceRecords, str | None, Any], None]] = {
+    Finished: TraceRecords._finished,  # noqa: SLF001 - its own
+    Salvaged: TraceRecords._salvaged,  # noqa: SLF001
+    CallStarted: TraceRecords._started,  # noqa: SLF001
+    CallEnded: TraceRecords._ended,  # noqa: SLF001
+    Waiting: TraceRecords._waiting,  # noqa: SLF001
+    Throttled: TraceRecords._throttled,  # noqa: SLF001
+    LimitChanged: TraceRecords._limited,  # noqa: SLF001
+    LaneClosed: TraceRecords._closed,  # noqa: SLF001
 }

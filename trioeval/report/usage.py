@@ -5,7 +5,7 @@ from typing import Any
 
 import attrs
 
-from trioeval.grading import Spent
+from trioeval.grading import JudgeUsage
 from trioeval.grading.model import NOTHING_SPENT
 from trioeval.usage import Usage, tokens_json
 
@@ -65,13 +65,13 @@ class UsageSum:
 
 
 def was_judged(used: Mapping[str, Any]) -> bool:
-    """Whether judges were called for a row, or their replies were reused, by its token usage."""
+    """Return whether judges were called for a row, or their replies were reused, by its token usage."""
     judges = used["assertions"]
     return bool(judges["numRequests"] or judges["total"])
 
 
 def usage_json(
-    *usages: Usage, judges: Spent = NOTHING_SPENT, cached: bool = False
+    *usages: Usage, judges: JudgeUsage = NOTHING_SPENT, cached: bool = False
 ) -> dict[str, Any]:
     """Return the usage of several replies together, and of judges.
 
@@ -96,6 +96,6 @@ def sum_json(*parts: Mapping[str, Any]) -> dict[str, Any]:
     return found.own_json()
 
 
-def spent_json(spent: Spent) -> Mapping[str, Any]:
+def spent_json(spent: JudgeUsage) -> Mapping[str, Any]:
     """Return the usage of judges for one verdict. Read-only: verdicts without usage share one object."""
     return _NOTHING if spent is NOTHING_SPENT else tokens_json(spent.usage, spent.calls)

@@ -8,7 +8,7 @@ from typing import Any
 
 from trioeval.columns.files import GroupFile
 from trioeval.columns.files.formats import encode_json
-from trioeval.columns.graph import Grouping
+from trioeval.columns.graph import RowGrouping
 from trioeval.columns.journal import MadeRecord
 from trioeval.columns.result import DroppedRow
 from trioeval.providers.secrets import hide, hide_in
@@ -116,12 +116,12 @@ def written_line(part: int, group: GroupFile) -> Line:
     )
 
 
-def grouping_text(grouping: Grouping) -> str:
+def grouping_text(grouping: RowGrouping) -> str:
     """Return the JSON text of a grouping."""
     return encode_json({"size": grouping.size, "targets": grouping.targets})
 
 
-def is_longer(old: Grouping, new: Grouping) -> bool:
+def is_longer(old: RowGrouping, new: RowGrouping) -> bool:
     """Return whether a grouping equals an older one, possibly with more groups at its end."""
     return new.size == old.size and new.targets[: len(old.targets)] == old.targets
 
@@ -131,7 +131,7 @@ def is_of_group(record: MadeRecord) -> bool:
     return {*record.values, *record.skipped} != {record.unit}
 
 
-def first_row(record: MadeRecord, grouping: Grouping) -> int:
+def first_row(record: MadeRecord, grouping: RowGrouping) -> int:
     """Return the row whose key a record of a group has: the first one of the group.
 
     Raises:

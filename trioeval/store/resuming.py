@@ -7,7 +7,13 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 
 import attrs
 
-from trioeval.evaluation.reconcile import Reconciled, Retry, asks_anew, has_ended, runs_again
+from trioeval.evaluation.reconcile import (
+    Reconciled,
+    Retry,
+    has_ended,
+    needs_new_replies,
+    runs_again,
+)
 from trioeval.report.stored import RunStart
 from trioeval.store.dataset import try_lost_again
 from trioeval.store.records import is_unreadable
@@ -130,7 +136,7 @@ def _mark(
         "SELECT key, outcome, status, again FROM result WHERE key BETWEEN ? AND ?", key_range(part)
     ):
         index, passed = key & _INDEX, status == "pass" if status in {"pass", "fail"} else None
-        if asks_anew(retry, outcome, passed=passed, index=index):
+        if needs_new_replies(retry, outcome, passed=passed, index=index):
             anew.append(index)
         mark = Mark(before)
         if index in damaged or (changes is not None and changes.state(index) != "kept"):

@@ -14,9 +14,9 @@ from trioeval.agent.journal import AgentJournal, ProcessIdentity, RunningAttempt
 from trioeval.columns.result import DatasetResult
 from trioeval.errors import StoreError, UsageError
 from trioeval.evaluation.identity import Identities
-from trioeval.evaluation.journal import CallKey, CallRecord, KeptRows, Paid
+from trioeval.evaluation.journal import CallKey, CallRecord, RecordedReply, ReusedRows
 from trioeval.evaluation.reconcile import has_ended
-from trioeval.kernel.events import Event, LaneClosed, LimitChanged, Throttled, Waiting, Why
+from trioeval.kernel.events import Event, LaneClosed, LimitChanged, Throttled, Waiting, WaitReason
 from trioeval.providers.secrets import hide_in
 from trioeval.report import config_tests
 from trioeval.report.columns import dataset_json
@@ -26,10 +26,9 @@ from trioeval.report.stored import EndState, RunStart
 from trioeval.run import PreparedSuite, Row, RowsNotRun
 from trioeval.run.journal import RunJournal
 from trioeval.run.same_rows import same_rows
-from trioeval.store.beginning import keys_of_task, run_start
 from trioeval.store.database import RunLock
 from trioeval.store.dataset import StoredDataset
-from trioeval.store.never_began import write_never_began
+from trioeval.store.not_run_rows import write_never_began
 from trioeval.store.records import (
     RecordSource,
     merged,
@@ -41,6 +40,7 @@ from trioeval.store.records import (
     stored_json,
 )
 from trioeval.store.resuming import ResumedRun
+from trioeval.store.run_start import keys_of_task, run_start
 from trioeval.store.runs import Mark, finish_run, key_range, mark_rows, read_activity, tell_suite
 from trioeval.store.schema import INDEX_BITS
 from trioeval.store.writer import StoredTask, Writer
@@ -181,7 +181,7 @@ class StoredRun(RunJournal):
         self._start = start
         self._told_ms = 0.0
         self._resumed = going.execution > 1
-        self._kept: dict[str | None, KeptRows] = {
+        self._kept: dict[str | None, ReusedRows] = {
             task: StoredKeptRows(RecordSource(writer.path, task), going.parts[task], rows, read)
             for task, rows in going.kept.items()
         }
@@ -242,7 +242,7 @@ class StoredRun(RunJournal):
         # It reads files, so it is done in the writer's thread.
         self._writer.put(StepWrite(write, ready))
         for part in suite.parts:
-            if part.settle is None:
+            if part.prepare_with_rows is None:
                 tests = config_tests(part.prepared.suite, keys_of_task(part))
                 self.tests(part.id, tests)
                 if rows := self._kept.get(part.id):  # the suite may have changed since then
@@ -284,7 +284,9 @@ class StoredRun(RunJournal):
             if row.index in self._retried.get(row.task, ()):
                 self._standing.add(place)  # it is already marked
                 return
-            if row.index in self.kept(row.task):  # it is only compared with one that is run again
+            if row.index in self.reused_rows(
+                row.task
+            ):  # it is only compared with one that is run again
                 self._standing.add(place)
                 work = self._marking(*place)
         if len(self._numbers) >= self._most_numbers:  # they are unlikely to be requested
@@ -293,7 +295,7 @@ class StoredRun(RunJournal):
             self._most_numbers = max(_MANY, 2 * len(self._numbers))
         self._numbers[place] = self._writer.put(work)
 
-    def first_alone(self, task: str | None, rows: range, /) -> int:
+    def first_single_row(self, task: str | None, rows: range, /) -> int:
         """Return the first of some rows whose earlier result counts until it is rerun; else their stop."""
         ended = self._ended.get(task, ())
         place = bisect.bisect_left(ended, rows.start)
@@ -304,7 +306,7 @@ class StoredRun(RunJournal):
         place, task = self._place, rows.first.task
         self._step(lambda connection: write_never_began(connection, place.parts[task], rows))
 
-    def standing(self, row: Row, /) -> Mapping[str, Any] | None:
+    def superseding_record(self, row: Row, /) -> Mapping[str, Any] | None:
         """Return the durable record that counts instead of a row of this execution; None without one."""
         return self.record(row).json if (row.task, row.index) in self._standing else None
 
@@ -332,7 +334,7 @@ class StoredRun(RunJournal):
             await self._writer.wait_done(written, urgent=False)
             self._numbers.pop((row.task, row.index), None)
 
-    def recall(self, key: CallKey, /) -> Paid | None:
+    def recorded_reply(self, key: CallKey, /) -> RecordedReply | None:
         """Return the reply to this request that an earlier execution of the run recorded, if any.
 
         An unreadable one is ignored: the request is made again, and the first such case is reported.
@@ -347,7 +349,7 @@ class StoredRun(RunJournal):
             if found is None:
                 return None
             text, latency_ms, cached = found
-            return Paid(read_reply(json.loads(text)), latency_ms, cached)
+            return RecordedReply(read_reply(json.loads(text)), latency_ms, cached)
         except (ValueError, sqlite3.Error) as error:
             if not self._has_warned:
                 self._has_warned = True
@@ -368,11 +370,11 @@ class StoredRun(RunJournal):
 
         self._step(write)
 
-    def asks_anew(self, task: str | None, index: int, /) -> bool:
+    def needs_new_reply(self, task: str | None, index: int, /) -> bool:
         """Return whether a row needs new replies instead of its earlier ones, including those of a cache."""
         return index in self._anew.get(task, ())
 
-    def kept(self, task: str | None, /) -> KeptRows:
+    def reused_rows(self, task: str | None, /) -> ReusedRows:
         """Return the rows of a task that are not run again."""
         return self._kept.get(task) or StoredKeptRows(
             self._source(task), None, frozenset(), self._read
@@ -435,7 +437,7 @@ class StoredRun(RunJournal):
         """Record the events of lanes; an observer of the run."""
         columns: Line
         match event:
-            case Waiting(index=None, why=Why.BLOCKED | Why.PAUSED):
+            case Waiting(index=None, why=WaitReason.BLOCKED | WaitReason.PAUSED):
                 until = None if event.until is None else self._since(event.until)
                 columns = (event.why.value, None, until, None, None, None)
             case Throttled():

@@ -9,7 +9,7 @@ from typing import Any
 from trioeval.report.formats.json import compact
 from trioeval.report.stored import EndState, RunFacts, RunStart
 from trioeval.store.dataset_writes import written_rows
-from trioeval.store.never_began import count_never_began
+from trioeval.store.not_run_rows import count_never_began
 from trioeval.store.planner.queue import forget_run
 from trioeval.store.records import plain, read_text, stored_json
 from trioeval.store.schema import INDEX_BITS

@@ -15,10 +15,10 @@ from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 import attrs
 
 from trioeval.errors import ProviderError
-from trioeval.evaluation.identity import Identities, row_id_of
+from trioeval.evaluation.identity import Identities, recorded_row_id
 from trioeval.evaluation.journal import CallRecord
 from trioeval.providers import Reply
-from trioeval.providers.secrets import hide, hide_in, spelt
+from trioeval.providers.secrets import hide, hide_in, spellings
 from trioeval.report import row_json
 from trioeval.report.formats.json import compact
 from trioeval.report.records import RowRecord
@@ -251,7 +251,7 @@ class RowWrite(PendingWrite):
             repeat: int | None = step.repeat_index
         else:
             record, repeat = RowRecord.of(self.what, compact(self.what)), None
-            who = (row_id_of(self.what), None)
+            who = (recorded_row_id(self.what), None)
         self.text = record.text
         test, prompt, *rest = result_columns(record)
         self._columns = (*who, test, prompt, repeat, *rest)
@@ -299,7 +299,7 @@ def _told(row: Row, eval_id: str, keys: Sequence[str]) -> RowRecord:
 
 def _may_hold(text: str, keys: Sequence[str]) -> bool:
     """Return whether a text may contain a key: a quick test that is false for nearly every text."""
-    return any(spelt(key).core in text for key in keys)
+    return any(spellings(key).core in text for key in keys)
 
 
 T = TypeVar("T")

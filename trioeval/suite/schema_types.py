@@ -58,7 +58,7 @@ def schema_type_mistakes(schema: Any) -> Iterator[Mistake]:
     Example:
         >>> [mistake] = schema_type_mistakes({"properties": {"a": {"type": "strng"}}})
         >>> mistake.at, mistake.message, mistake.hint
-        (('properties', 'a', 'type'), '"strng" is not a type of JSON Schema', 'did you mean "string"?')
+        (('properties', 'a', 'type'), '"strng" is not a JSON Schema type', 'did you mean "string"?')
     """
     waiting: list[tuple[DocumentPath, Any]] = [((), schema)]
     while waiting:
@@ -130,4 +130,4 @@ def _type_mistakes(word: Any, at: DocumentPath) -> Iterator[Mistake]:
     else:
         return
     hint = "leave the type out to allow any value" if meant is None else f'did you mean "{meant}"?'
-    yield Mistake(f"{quote(word)} is not a type of JSON Schema", hint, at=at)
+    yield Mistake(f"{quote(word)} is not a JSON Schema type", hint, at=at)

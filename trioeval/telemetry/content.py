@@ -15,7 +15,7 @@ _WANTED = frozenset({"true", "1", "span_only", "span_and_event"})
 
 
 def wants_content(environ: Mapping[str, str]) -> bool:
-    """Whether prompts, replies and reasons are recorded.
+    """Return whether prompts, replies and reasons are recorded.
 
     Example:
         >>> (
@@ -55,7 +55,7 @@ def output_messages(reply: Reply) -> str:
 
 
 def _is_calls(output: Any) -> bool:
-    """Whether a reply consists of tool calls only."""
+    """Return whether a reply consists of tool calls only."""
     return (
         isinstance(output, list)
         and bool(output)

@@ -50,7 +50,7 @@ def find_exporters(signal: Signal, environ: Mapping[str, str]) -> list[Callable[
         import opentelemetry.sdk  # noqa: F401, PLC0415 - only for who exports
     except ImportError:
         msg = (
-            f"--otel: nothing exports spans here, and opentelemetry-sdk is not installed: {INSTALL}"
+            f"--otel: no exporter is configured, and opentelemetry-sdk is not installed: {INSTALL}"
         )
         raise UsageError(msg) from None
     variable = f"OTEL_{signal.upper()}_EXPORTER"
@@ -90,7 +90,7 @@ def open_exporting(environ: Mapping[str, str]) -> Exporting:
 
 
 def is_own(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether exporters are set up here for at least one signal."""
+    """Return whether exporters are set up here for at least one signal."""
     return any(find_exporters(signal, environ) is not None for signal in ("traces", "logs"))
 
 

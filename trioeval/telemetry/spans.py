@@ -23,16 +23,16 @@ from opentelemetry.context import Context as SpanContext
 from opentelemetry.trace import Span, SpanKind, StatusCode
 
 from trioeval._version import __version__
-from trioeval.agent.attempts import end_of
+from trioeval.agent.attempts import attempt_end
 from trioeval.errors import ProviderError
 from trioeval.evaluation.journal import CallKey, CallRecord, RecordObserver
 from trioeval.evaluation.row import Row
 from trioeval.evaluation.task_run import RowOf
 from trioeval.grading import Verdict
 from trioeval.kernel import Admitted, CallStarted, Event, Observer, Waiting
-from trioeval.kernel.events import Why
+from trioeval.kernel.events import WaitReason
 from trioeval.providers import Reply
-from trioeval.providers.base import Asked
+from trioeval.providers.base import ModelIdentity
 from trioeval.providers.secrets import hide
 from trioeval.telemetry.content import input_messages, output_messages
 from trioeval.usage import Usage
@@ -99,14 +99,14 @@ def operation_of(call: CallRecord) -> Operation:
         ...     prompt="Hello",
         ...     answer=Reply(output="Hi"),
         ...     latency_ms=1.0,
-        ...     asked=Asked(id="azure:chat:gpt-x", family="azure", model="gpt-x"),
+        ...     asked=ModelIdentity(id="azure:chat:gpt-x", family="azure", model="gpt-x"),
         ... )
         >>> operation_of(call)
         Operation(name='chat', provider='azure.ai.openai', model='gpt-x', agent=None)
     """
-    asked = call.asked or Asked(id=call.provider)
+    asked = call.model or ModelIdentity(id=call.provider)
     prefix, *rest = asked.id.split(":")
-    is_agent = isinstance(call.answer, Reply) and end_of(call.answer) is not None
+    is_agent = isinstance(call.answer, Reply) and attempt_end(call.answer) is not None
     name = next((_OPERATIONS[kind] for kind in rest if kind in _OPERATIONS), "chat")
     provider = _PROVIDERS.get(prefix) or _PROVIDERS.get(asked.family or "")
     return Operation(
@@ -180,7 +180,7 @@ WAIT_SECONDS = "trioeval.wait.seconds"
 
 def asked(call: CallRecord, operation: Operation) -> Mapping[str, Any]:
     """Return the attributes of a call that are known when it starts."""
-    who = call.asked
+    who = call.model
     return {
         OPERATION: operation.name,
         PROVIDER: operation.provider,
@@ -231,7 +231,7 @@ def failure(call: CallRecord) -> str | None:
     """Return the kind of the failure of a call or of an attempt; None if it succeeded."""
     if isinstance(call.answer, ProviderError):
         return call.answer.kind
-    end = end_of(call.answer)
+    end = attempt_end(call.answer)
     return None if end is None or end.failure is None else end.failure.kind
 
 
@@ -289,8 +289,8 @@ _Told = dict[str, str | int | float | bool | Sequence[str]]
 
 
 @attrs.define
-class _Wait:
-    why: Why
+class _LaneWait:
+    why: WaitReason
     lane: str
     at: float
     ended_at: float
@@ -305,9 +305,9 @@ class _OpenRow:
     answered: Span | None = None
     """The call with the reply that is judged."""
     is_recalled: bool = False
-    waiting: dict[str, tuple[Why, float]] = attrs.field(factory=dict)
+    waiting: dict[str, tuple[WaitReason, float]] = attrs.field(factory=dict)
     """The present wait of its calls by lane, and its start."""
-    waits: list[_Wait] = attrs.field(factory=list)
+    waits: list[_LaneWait] = attrs.field(factory=list)
 
 
 def _tracer() -> trace.Tracer:
@@ -337,7 +337,7 @@ class Telemetry(RecordObserver):
     description: str | None = None
     """The description of the suite."""
     content: bool = False
-    """Whether prompts, replies and reasons of verdicts are recorded. They may hold anything."""
+    """True if prompts, replies and reasons of verdicts are recorded. They may hold anything."""
     keys: Sequence[str] = attrs.field(default=(), repr=False)
     """Texts that are hidden in all attributes."""
     clock: Callable[[], int] = time.time_ns
@@ -349,7 +349,7 @@ class Telemetry(RecordObserver):
     _without_rows: set[str | None] = attrs.field(init=False, factory=set)
     _stack: ExitStack = attrs.field(init=False, factory=ExitStack)
     _is_broken: bool = attrs.field(init=False, default=False)
-    """Whether telemetry has ended after an exception."""
+    """True if telemetry has ended after an exception."""
 
     def __enter__(self) -> Self:
         now = trio.current_time()
@@ -482,7 +482,7 @@ class Telemetry(RecordObserver):
         except Exception:  # noqa: BLE001 - processors and exporters are the code of others
             self._is_broken = True
             self._rows.clear()
-            _log.exception("whoever is told of spans raised, and is told no more")
+            _log.exception("telemetry ended: a span processor or exporter raised an exception")
 
     def _row(self, task: str | None, index: int) -> _OpenRow:
         found = self._rows.get((task, index))
@@ -551,7 +551,7 @@ def _end_wait(row: _OpenRow, lane: str, at: float) -> None:
         return
     why, since = found
     if at > since and len(row.waits) < _MOST_WAITS:
-        row.waits.append(_Wait(why, lane, since, at))
+        row.waits.append(_LaneWait(why, lane, since, at))
 
 
 def _ns(at: float) -> int:

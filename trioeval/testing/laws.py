@@ -15,13 +15,13 @@ from trioeval.kernel import (
     Blocked,
     CallEnded,
     CallStarted,
-    Cut,
     Done,
     Failed,
     Finished,
     Interrupted,
     NotRun,
     Reserving,
+    StopReason,
     TimedOut,
 )
 from trioeval.testing.lane_laws import (
@@ -225,9 +225,9 @@ def check_deadline(trace: RunTrace) -> None:
         "DEADLINE", trace.ended_at <= cut_at, f"the run ended at {trace.ended_at}, not {cut_at}"
     )
     ends = {
-        Cut.DEADLINE: trace.scenario.deadline,
-        Cut.CANCEL: trace.scenario.cancel_at,
-        Cut.FAULT: -math.inf,
+        StopReason.DEADLINE: trace.scenario.deadline,
+        StopReason.CANCEL: trace.scenario.cancel_at,
+        StopReason.FAULT: -math.inf,
     }
     for emission in trace.emissions:
         outcome = emission.outcome
@@ -247,7 +247,7 @@ def check_drain(trace: RunTrace) -> None:
     cut = [
         e.outcome
         for e in trace.emissions
-        if isinstance(e.outcome, NotRun) and e.outcome.cut is Cut.STOP
+        if isinstance(e.outcome, NotRun) and e.outcome.cut is StopReason.STOP
     ]
     if cut:
         drained_at = max([trace.scenario.stop_at, *(span.ended_at for span in trace.bodies)])
@@ -295,7 +295,7 @@ def _check_withdrawn(trace: RunTrace) -> None:
             withdrawn.append((body.index, body.ended_at))
     for emission in trace.emissions:
         outcome = emission.outcome
-        if isinstance(outcome, Interrupted) and outcome.cut is Cut.STOP:
+        if isinstance(outcome, Interrupted) and outcome.cut is StopReason.STOP:
             right = (outcome.index, outcome.finished_at) in withdrawn
             told = f"{outcome}: a stop at {stop_at} does not interrupt running jobs"
             require("DRAIN", right and outcome.finished_at >= stop_at, told)

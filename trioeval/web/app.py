@@ -24,7 +24,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from trioeval.errors import NotLiveError, StoreError
 from trioeval.report import Head
 from trioeval.report.records import RowRecord
-from trioeval.store import Reader, RunFacts
+from trioeval.store import RunFacts, StoreReader
 from trioeval.store.row_pages import RowQuery
 from trioeval.web.lane_cards import lane_id
 from trioeval.web.pages import Pages, StoreReading, short
@@ -38,8 +38,8 @@ from trioeval.web.run_page import (
     rows_of,
     tasks_of,
 )
-from trioeval.web.security import Door, Guard, refuse
-from trioeval.web.watches import Shown, Watch, Watches
+from trioeval.web.security import AccessGuard, Door, refuse
+from trioeval.web.watches import RunWatch, RunWatches, Shown
 
 # Scripts and styles of the pages: a fixed list of files, read once, so no address reaches any other file.
 
@@ -59,7 +59,7 @@ _FILES = {
 
 
 @attrs.frozen
-class Assets:
+class StaticFiles:
     """The contents by name, with media types."""
 
     _found: Mapping[str, tuple[bytes, str]] = attrs.field(repr=False)
@@ -67,7 +67,7 @@ class Assets:
     """A digest of all files in their addresses, so that browsers may cache them."""
 
     @classmethod
-    def load(cls) -> "Assets":
+    def load(cls) -> "StaticFiles":
         """Read all files. Blocks shortly."""
         found = {name: (path.read_bytes(), kind) for name, (path, kind) in _FILES.items()}
         digest = hashlib.blake2b(b"".join(body for body, _ in found.values()), digest_size=6)
@@ -87,11 +87,11 @@ class Assets:
 
 
 _DONE = {
-    "pause": "lane paused: calls in flight go on",
+    "pause": "lane paused: calls in flight continue",
     "resume": "lane resumed",
     "retune": "lane retuned",
-    "stop": "stopping: rows under way may finish",
-    "cancel": "cancelling what is under way",
+    "stop": "stopping: running rows may finish",
+    "cancel": "cancelling running rows",
 }
 
 
@@ -131,13 +131,13 @@ def read_command(form: Mapping[str, str]) -> Command:
     if do in {"stop", "cancel"}:
         return Command(do=do, more={})
     if "lane" not in form:
-        raise ValueError("lane is missing: say which one")
+        raise ValueError("lane is missing: name one")
     more: dict[str, Any] = {"lane": form["lane"]}
     if do == "retune":
         given = {name: form.get(name, "").strip() for name in ("maxConcurrency", "rpm", "tpm")}
         more |= {name: _number(name, text) for name, text in given.items() if text}
         if len(more) == 1:
-            raise ValueError("give maxConcurrency, rpm or tpm")
+            raise ValueError("set a width, rpm or tpm")
     return Command(do=do, more=more)
 
 
@@ -166,9 +166,9 @@ class RunEvents:
     """A response that ends with the run, or with the server."""
 
     run_id: str
-    watches: Watches
+    watches: RunWatches
     stop: trio.Event
-    picture: Callable[[Watch], str]
+    picture: Callable[[RunWatch], str]
     """The watch of the run."""
 
     async def __call__(self, _scope: Scope, _receive: Receive, send: Send) -> None:
@@ -221,7 +221,7 @@ def _lines(text: str, event: str | None) -> Iterator[str]:
         yield f"data: {line}\n"
 
 
-def _points(watch: Watch) -> str | None:
+def _points(watch: RunWatch) -> str | None:
     """Return the newest point of each lane for its chart."""
     state = watch.state
     if state is None:
@@ -293,17 +293,17 @@ _LONGEST_WORD = 500  # characters of a message on a page
 
 
 @attrs.frozen(kw_only=True)
-class View:
+class LiveView:
     """The handlers of the live view."""
 
     store: StoreReading
-    watches: Watches
+    watches: RunWatches
     stop: trio.Event
     now: Callable[[], datetime]
     resume: Callable[[str], str]
     """Returns the command that continues a run."""
     pages: Pages = attrs.field(factory=Pages.load)
-    assets: Assets = attrs.field(factory=Assets.load)
+    assets: StaticFiles = attrs.field(factory=StaticFiles.load)
 
     def app(self, door: Door) -> ASGIApp:
         """Return the ASGI application with its access checks."""
@@ -322,7 +322,7 @@ class View:
             exception_handlers={HTTPException: self._refuse, StoreError: self._tell_trouble},
         )
         inner.router.redirect_slashes = False
-        return Guard(WhilePresent(inner), door)
+        return AccessGuard(WhilePresent(inner), door)
 
     async def runs(self, request: Request, *, only_list: bool = False) -> Response:
         """Show all runs, the newest first, running ones before the others."""
@@ -343,7 +343,7 @@ class View:
         """Show one run."""
         wanted = read_query(request.query_params)
 
-        def look(reader: Reader) -> Mapping[str, Any]:
+        def look(reader: StoreReader) -> Mapping[str, Any]:
             facts = _run(reader, request)
             return {
                 "picture": self._picture(reader, facts),
@@ -362,7 +362,7 @@ class View:
         """Show rows of a run, as a part of its page."""
         wanted = read_query(request.query_params)
 
-        def look(reader: Reader) -> RowsPicture:
+        def look(reader: StoreReader) -> RowsPicture:
             facts = _run(reader, request)
             return _rows(reader, facts, wanted)
 
@@ -377,7 +377,7 @@ class View:
         """Show all facts about one row."""
         position, index = request.path_params["position"], request.path_params["index"]
 
-        def look(reader: Reader) -> Mapping[str, Any]:
+        def look(reader: StoreReader) -> Mapping[str, Any]:
             facts = _run(reader, request)
             task = facts.tasks[position] if position < len(facts.tasks) else None
             found = None
@@ -420,7 +420,7 @@ class View:
             with trio.move_on_after(_HEARD_WITHIN):
                 await watch.wait_heard()
             if watch.live is None:
-                return self._said(request, "the run does not listen (any more)", is_wrong=True)
+                return self._said(request, "the run does not accept commands", is_wrong=True)
             try:
                 answer = await watch.live.ask(command.json())
             except NotLiveError as error:
@@ -438,16 +438,16 @@ class View:
         )
         return HTMLResponse(text, status)
 
-    def _picture(self, reader: Reader, facts: RunFacts) -> RunPicture:
+    def _picture(self, reader: StoreReader, facts: RunFacts) -> RunPicture:
         watch = self.watches.now(facts.id)
         if watch is None or watch.state is None:
             is_over = facts.state != "running"
-            watch = Watch(
+            watch = RunWatch(
                 facts.id, facts=facts, activities=reader.activity(facts) if is_over else ()
             )
         return picture_of(watch, self.now())
 
-    def _watched(self, request: Request, watch: Watch) -> str:
+    def _watched(self, request: Request, watch: RunWatch) -> str:
         if watch.shown is None or watch.shown.version != watch.version:
             given = _named(request) | {
                 "picture": picture_of(watch, self.now()),
@@ -481,11 +481,11 @@ async def _read_body(request: Request) -> bytes:
         async for chunk in chunks:
             body += chunk
             if len(body) > _LONGEST_FORM:
-                raise HTTPException(413, "what was sent is too long")
+                raise HTTPException(413, "the request is too long")
     return bytes(body)
 
 
-def _run(reader: Reader, request: Request) -> RunFacts:
+def _run(reader: StoreReader, request: Request) -> RunFacts:
     run_id = request.path_params["run"]
     found = reader.find(run_id)
     if found is None:
@@ -499,7 +499,7 @@ def _named(request: Request) -> dict[str, Any]:
     return {"run_id": run_id, "quoted": quote(run_id, safe="")}
 
 
-def _rows(reader: Reader, run: RunFacts, wanted: RowQuery) -> RowsPicture:
+def _rows(reader: StoreReader, run: RunFacts, wanted: RowQuery) -> RowsPicture:
     """Return a page of rows, and the number of matching rows that never started and have no records."""
     unlisted = 0
     if not wanted.text and wanted.status in {None, "not_run"}:
@@ -511,7 +511,7 @@ def _rows(reader: Reader, run: RunFacts, wanted: RowQuery) -> RowsPicture:
     return rows_of(run, reader.row_page(run, wanted), wanted, unlisted)
 
 
-def _choices(reader: Reader, facts: RunFacts) -> list[tuple[str, str]]:
+def _choices(reader: StoreReader, facts: RunFacts) -> list[tuple[str, str]]:
     """Return the tasks and columns for the filter of rows, each with its name."""
     found = []
     for position, head in enumerate(map(Head.read, reader.heads(facts))):

@@ -15,7 +15,7 @@ Series = tuple[Sequence[float | None], Sequence[float | None], Sequence[float | 
 
 
 @attrs.define
-class History:
+class LaneHistory:
     """Points in time with the calls in flight and the limit of each lane."""
 
     _times: list[float] = attrs.field(factory=list)

@@ -7,10 +7,10 @@ from typing import Any
 
 import attrs
 
-from trioeval.kernel.events import Why
+from trioeval.kernel.events import WaitReason
 from trioeval.report.activity import WAIT_WORDS, labels_of, lane_names, longest_waits
 from trioeval.report.text import cut_middle
-from trioeval.web.history import History, Series, series_of_buckets
+from trioeval.web.history import LaneHistory, Series, series_of_buckets
 from trioeval.web.pages import count_text, money_text, seconds_text
 
 _SHOWN = 80  # cells of a name
@@ -57,7 +57,7 @@ def lane_id(name: str) -> str:
     return "lane-" + hashlib.blake2b(name.encode("utf-8", "replace"), digest_size=6).hexdigest()
 
 
-def live_cards(state: Mapping[str, Any], history: History) -> list[LaneCard]:
+def live_cards(state: Mapping[str, Any], history: LaneHistory) -> list[LaneCard]:
     """Return the lanes of a running run.
 
     Args:
@@ -69,7 +69,7 @@ def live_cards(state: Mapping[str, Any], history: History) -> list[LaneCard]:
     return [_live_card(lane, names[lane["name"]], history) for lane in state["lanes"]]
 
 
-def _live_card(lane: Mapping[str, Any], shown: str, history: History) -> LaneCard:
+def _live_card(lane: Mapping[str, Any], shown: str, history: LaneHistory) -> LaneCard:
     facts = [("queued", count_text(lane["queued"]))]
     for name, used, allowed in (("rpm", "usedRpm", "rpm"), ("tpm", "usedTpm", "tpm")):
         if lane[allowed] is not None:
@@ -125,7 +125,7 @@ def ended_cards(activities: Sequence[Mapping[str, Any]]) -> list[LaneCard]:
 def _counts(lane: Mapping[str, Any], retried: int = 0) -> list[tuple[str, str]]:
     facts = [("calls", count_text(lane["calls"]))]
     facts += [("429", count_text(lane["refused"]))] if lane["refused"] else []
-    facts += [("made again", count_text(retried))] if retried else []
+    facts += [("repeated", count_text(retried))] if retried else []
     facts += [("tokens", count_text(lane["tokens"]))] if lane["tokens"] else []
     return facts + ([("cost", money_text(lane["cost"]))] if lane["cost"] else [])
 
@@ -138,7 +138,7 @@ def wait_word(why: str) -> str:
         ('tpm', 'Godot')
     """
     try:
-        return WAIT_WORDS[Why(why)]
+        return WAIT_WORDS[WaitReason(why)]
     except ValueError:
         return why
 

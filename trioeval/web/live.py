@@ -20,11 +20,11 @@ import trio
 from trioeval.errors import NotLiveError, PlanError
 from trioeval.kernel import Lane, Lanes
 from trioeval.nurseries import open_plain_nursery
-from trioeval.report.run_state import RunState
+from trioeval.report.run_state import RunSnapshot
 from trioeval.web.live_client import (
     LONGEST_COMMAND,
     VERSION,
-    Lines,
+    LineReader,
     NewRows,
     NotAMessageError,
     to_line,
@@ -53,7 +53,7 @@ class Steering:
     """The commands of one run. All methods are synchronous and run in the run's Trio thread."""
 
     run_id: str
-    state: Callable[[], RunState]
+    state: Callable[[], RunSnapshot]
     """Returns the state of the run. Its lanes are those that can be steered."""
     lanes: Lanes
     stop: Callable[[int | None], None]
@@ -76,7 +76,7 @@ class Steering:
         if not isinstance(do, str) or do not in _COMMANDS:
             return f"do must be one of {', '.join(_COMMANDS)}, got {_cut(do)}"
         if unknown := sorted(set(command) - _COMMANDS[do] - {"do"}):
-            return f"{do} takes no {_cut(unknown[0])}"
+            return f"{do} does not accept {_cut(unknown[0])}"
         if do == "stop":
             self.stop(process)
             return None
@@ -99,7 +99,7 @@ class Steering:
         """Return a lane, or the message that its name is unknown."""
         known = [lane.name for lane in self.state().lanes]
         if not isinstance(name, str) or name not in known:
-            return f"there is no lane {_cut(name)}; the lanes are {', '.join(map(_cut, known))}"
+            return f"unknown lane {_cut(name)}; the lanes are {', '.join(map(_cut, known))}"
         return self.lanes[name]
 
 
@@ -197,7 +197,7 @@ def _listen(run_id: str, warn: Callable[[str], None] | None) -> tuple[socket.soc
         return listen_for(run_id)
     except NotLiveError as error:
         if warn is not None:
-            warn(f"this run cannot be watched: {error}")
+            warn(f"the live server cannot start: {error}")
         return None
 
 
@@ -247,7 +247,7 @@ class _LiveServer:
             with self._accepting:
                 await trio.serve_listeners(self._serve, [listener], handler_nursery=watchers)
         except Exception:  # noqa: BLE001 - told, and no harm to the run
-            _log.exception("a run cannot be watched any more; it goes on")
+            _log.exception("the live server failed; the run continues")
 
     def end(self) -> None:
         """Notify watchers that the run is over, and accept no more."""
@@ -280,7 +280,7 @@ class _LiveServer:
 
     async def _hear(self, watcher: _Watcher) -> None:
         """Execute the commands of a watcher, one after another."""
-        lines = Lines(watcher.stream, LONGEST_COMMAND)
+        lines = LineReader(watcher.stream, LONGEST_COMMAND)
         try:
             while (line := await lines.next()) is not None:
                 await self._answer(watcher, line)
@@ -296,7 +296,7 @@ class _LiveServer:
             return
         number = command.pop("id", None)
         if type(number) is not int:
-            await watcher.send(_answer_line(None, "a command has an id, a whole number"))
+            await watcher.send(_answer_line(None, "a command needs an id, a whole number"))
             return
         refused = self.steering.obey(command, process_of(watcher.stream.socket))
         # Shielded: the command may have cancelled what this is a part of.
@@ -328,7 +328,7 @@ async def _until_over(
     except _GONE:
         pass
     except Exception:  # noqa: BLE001 - told, and no harm to the run
-        _log.exception("somebody who watches a run cannot be served; it goes on")
+        _log.exception("a watcher of the run cannot be served; the run continues")
     scope.cancel("nobody is served any more")
 
 

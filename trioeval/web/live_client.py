@@ -61,7 +61,7 @@ def to_message(line: bytes) -> dict[str, Any]:
 
 
 @attrs.define(eq=False)
-class Lines:
+class LineReader:
     """A reader of the lines of a stream.
 
     Args:
@@ -152,7 +152,7 @@ class Live:
 
     run_id: str
     _stream: trio.SocketStream
-    _lines: Lines
+    _lines: LineReader
     _sending: trio.StrictFIFOLock = attrs.field(init=False, factory=trio.StrictFIFOLock)
     _state: Mapping[str, Any] | None = attrs.field(init=False, default=None)
     _states: int = attrs.field(init=False, default=0)
@@ -210,7 +210,7 @@ class Live:
             finally:
                 del self._questions[number]
         if question.answer is None:
-            why = "does not answer" if scope.cancelled_caught else "is over"
+            why = "does not respond" if scope.cancelled_caught else "is over"
             raise NotLiveError(f"run {self.run_id}: {why}")
         return question.answer
 
@@ -230,11 +230,9 @@ class Live:
             ):
                 return
             case {"type": "hello", "version": version} if version != VERSION:
-                raise NotLiveError(
-                    f"run {self.run_id}: it is run by another version of trioeval than this one"
-                )
+                raise NotLiveError(f"run {self.run_id}: it runs with another version of trioeval")
             case _:
-                raise NotLiveError(f"run {self.run_id}: who listens does not answer")
+                raise NotLiveError(f"run {self.run_id}: the live server does not respond")
 
     async def hear(self) -> None:
         """Receive messages until the run is over; `open_live` starts it."""
@@ -331,7 +329,7 @@ async def open_live(run_id: str) -> AsyncIterator[Live]:
     """
     stream = trio.SocketStream(trio.socket.from_stdlib_socket(connect_to(run_id)))
     async with stream:
-        live = Live(run_id, stream, Lines(stream, LONGEST_NEWS))
+        live = Live(run_id, stream, LineReader(stream, LONGEST_NEWS))
         await live.greeted()
         async with open_plain_nursery() as nursery:
             nursery.start_soon(live.hear)

@@ -14,9 +14,9 @@ import trio
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from trioeval.inert import inert, inert_lines
 from trioeval.report.counts import money
-from trioeval.store import Reader, read_store
+from trioeval.store import StoreReader, read_store
+from trioeval.text_safety import escape_control_characters, inert_lines
 
 # Numbers, times and ages as text. Pure.
 
@@ -106,10 +106,10 @@ class StoreReading:
     _long_ones: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(1))
 
     async def is_there(self) -> bool:
-        """Whether the database exists: the first run creates it. A checkpoint."""
+        """Return whether the database exists: the first run creates it. A checkpoint."""
         return await trio.to_thread.run_sync(self.path.exists, limiter=self._threads)
 
-    async def read(self, look: Callable[[Reader], T], *, takes_long: bool = False) -> T:
+    async def read(self, look: Callable[[StoreReader], T], *, takes_long: bool = False) -> T:
         """Return the result of `look`. A checkpoint; the thread of a cancelled call is abandoned.
 
         Args:
@@ -149,7 +149,7 @@ def harmless(value: Any) -> Any:
 
 def short(text: object, width: int) -> str:
     """Return a foreign text on one line of at most this many characters."""
-    return inert(text, width)
+    return escape_control_characters(text, width)
 
 
 @attrs.frozen

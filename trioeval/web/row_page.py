@@ -72,7 +72,7 @@ def sections_of(record: RowRecord, calls: Sequence[StoredCall]) -> Iterator[Sect
         yield from _text("Reply before transforms", record.response.get("raw"), folded=True)
     if not record.status.has_verdict:
         yield from _text("Error", record.error)
-        yield from _text("What the provider sent", record.own.get("bodyExcerpt"))
+        yield from _text("Response of the provider", record.own.get("bodyExcerpt"))
     yield from _verdict(record)
     if record.agent is not None:
         yield Section(title="Agent", text="\n".join(agent_lines(record.agent)))
@@ -103,7 +103,7 @@ def _verdict(record: RowRecord) -> Iterator[Section]:
     if record.verdict is not None:
         yield Section(title="Verdict", text=str(record.reason), table=table)
     elif table:
-        yield Section(title="What was judged before it ended", table=table)
+        yield Section(title="Assertions graded before the error", table=table)
 
 
 def _waits(record: RowRecord) -> Iterator[Section]:

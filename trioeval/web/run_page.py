@@ -9,14 +9,14 @@ from urllib.parse import quote, urlencode
 
 import attrs
 
-from trioeval.inert import inert
 from trioeval.report.totals import percent
 from trioeval.store import DatasetFacts, RunFacts
 from trioeval.store.row_pages import PagedRow, RowPage, RowQuery, RowStatus
+from trioeval.text_safety import escape_control_characters
 from trioeval.web.lane_cards import LaneCard, ended_cards, live_cards
 from trioeval.web.pages import age_text
 from trioeval.web.row_page import RowSummary, summary_of
-from trioeval.web.watches import Watch
+from trioeval.web.watches import RunWatch
 
 _LARGEST = 2**62  # of a key
 
@@ -78,9 +78,11 @@ def line_of(run: RunFacts, now: datetime, state: Mapping[str, Any] | None = None
     found = RunLine(
         id=run.id,
         url=f"/run/{quote(run.id, safe='')}",
-        name=inert(": ".join(part for part in (file, run.description) if part) or run.id, 160),
+        name=escape_control_characters(
+            ": ".join(part for part in (file, run.description) if part) or run.id, 160
+        ),
         state=run.state,
-        created=inert(run.utc_created, 40)[:19].replace("T", " "),
+        created=escape_control_characters(run.utc_created, 40)[:19].replace("T", " "),
         age=age_text(run.utc_created, now),
         expected=run.expected,
         rows=run.rows,
@@ -130,14 +132,14 @@ class RunPicture:
     """The line of the run; None if the run was deleted."""
     cards: Sequence[LaneCard]
     is_live: bool
-    """Whether the run is connected and can be steered."""
+    """True if the run is connected and can be steered."""
     unheard: bool
-    """Whether connecting failed."""
+    """True if connecting failed."""
     trouble: str | None
     """The reason why its store cannot be read."""
 
 
-def picture_of(watch: Watch, now: datetime) -> RunPicture:
+def picture_of(watch: RunWatch, now: datetime) -> RunPicture:
     """Return the state of a watched run."""
     return RunPicture(
         line=None if watch.facts is None else line_of(watch.facts, now, watch.state),

@@ -1,6 +1,6 @@
 """Access to the live view: the checks before the application gets a request.
 
-* The host name in a request is one of the server, and the origin is not foreign: see `trioeval.serving.door`.
+* The host name in a request is one of the server, and the origin is not foreign: see `trioeval.serving.access_rules`.
 * If other machines can connect, a browser sends a token once, and a cookie afterwards.
 * A request that changes something comes from a page of this server: by its origin, and by a header with a
     value that only such a page has.
@@ -20,7 +20,7 @@ from starlette.requests import cookie_parser
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from trioeval.serving.door import OwnNames, is_of_foreign_page, is_same_secret
+from trioeval.serving.access_rules import OwnNames, is_of_foreign_page, is_same_secret
 
 CSRF_HEADER = "x-csrf-token"
 
@@ -40,7 +40,7 @@ _MISNAMED = (
     "This server has another name: open it by its address in numbers, "
     "or name it with `trioeval view --host`."
 )
-_FOREIGN = "This did not come from a page of this view."
+_FOREIGN = "This request did not come from a page of this view."
 _UNKNOWN = (
     "This view needs its token: open it with the address that `trioeval view` has printed, "
     "which ends in ?token=…"
@@ -76,7 +76,7 @@ class Door:
         return name, f"{self.cookie}={value}; HttpOnly; SameSite=Strict; Path=/"
 
     def is_token(self, given: str) -> bool:
-        """Whether a token is correct, in constant time."""
+        """Return whether a token is correct, in constant time."""
         return self.token is not None and is_same_secret(given, self.token)
 
     def csrf(self, session: str) -> str:
@@ -88,7 +88,7 @@ class Door:
 
 
 @attrs.frozen
-class Guard:
+class AccessGuard:
     """The application with its access checks. The token of a page is in `scope["csrf"]`."""
 
     _app: ASGIApp
@@ -142,7 +142,7 @@ class Guard:
         if "origin" not in headers or is_of_foreign_page(headers):
             return refuse(headers, _FOREIGN, 403)
         if session is None or not is_same_secret(headers.get(CSRF_HEADER, ""), door.csrf(session)):
-            return refuse(headers, "This page is of an earlier time: load it again.", 403)
+            return refuse(headers, "This page is outdated: reload it.", 403)
         return None
 
 

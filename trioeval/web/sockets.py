@@ -54,14 +54,14 @@ def connect_to(run_id: str) -> socket.socket:
         try:
             found = _connect(path)
         except BlockingIOError as error:
-            raise NotLiveError(f"run {run_id}: too many wish to watch it at once") from error
+            raise NotLiveError(f"run {run_id}: too many watchers") from error
         except OSError:
             continue
         if is_same_user(found):
             return found
         found.close()
     raise NotLiveError(
-        f"run {run_id}: nobody listens: it is over, or was started with --no-live, by another user, or on"
+        f"run {run_id}: not reachable: it is over, or was started with --no-live, by another user, or on"
         " another machine"
     )
 
@@ -86,7 +86,7 @@ class _Connected(Protocol):
 
 
 def is_same_user(connected: _Connected) -> bool:
-    """Whether the other end runs as this user; True if the system does not report it."""
+    """Return whether the other end runs as this user; True if the system does not report it."""
     told = _peer(connected)
     # Without a report, the permissions of the folder keep other users out.
     return told is None or told[1] == os.geteuid()
@@ -116,7 +116,7 @@ def remove(path: Path) -> None:
 
 def _require_sockets() -> None:
     if not hasattr(socket, "AF_UNIX"):
-        raise NotLiveError("this system has no sockets in its file system")
+        raise NotLiveError("this system does not support sockets in its file system")
 
 
 def _place(folder: Path, run_id: str) -> Path:
@@ -127,7 +127,7 @@ def _place(folder: Path, run_id: str) -> Path:
         OSError: The path is too long.
     """
     if _ID.fullmatch(run_id) is None:
-        msg = f"a run that can be watched is called by letters, digits and -_.:@+, got {run_id!r}"
+        msg = f"the id of a watched run must consist of letters, digits and -_.:@+, got {run_id!r}"
         raise NotLiveError(msg)
     path = folder / f"{run_id}{_SUFFIX}"
     if len(os.fsencode(path)) > _LONGEST:
@@ -154,7 +154,7 @@ def _listen(path: Path, run_id: str) -> socket.socket:
         OSError: The socket cannot be created.
     """
     if _is_taken(path):
-        raise NotLiveError(f"a run {run_id} listens already")
+        raise NotLiveError(f"a run {run_id} is running already")
     remove(path)
     made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -184,7 +184,7 @@ def _connect(path: Path) -> socket.socket:
 
 
 def _is_taken(path: Path) -> bool:
-    """Whether a process listens on a path."""
+    """Return whether a process listens on a path."""
     try:
         _connect(path).close()
     except BlockingIOError:

@@ -13,8 +13,8 @@ import attrs
 import trio
 
 from trioeval.errors import NotLiveError, StoreError
-from trioeval.store import Reader, RunFacts
-from trioeval.web.history import History
+from trioeval.store import StoreReader, RunFacts
+from trioeval.web.history import LaneHistory
 from trioeval.web.live_client import Live, open_live
 from trioeval.web.pages import StoreReading
 
@@ -34,7 +34,7 @@ class Shown:
 
 
 @attrs.define(eq=False)
-class Watch:
+class RunWatch:
     """The state of one run. Attributes change between checkpoints."""
 
     run_id: str
@@ -45,18 +45,18 @@ class Watch:
     live: Live | None = None
     """The connection for commands; None while the run is not connected."""
     unheard: bool = False
-    """Whether connecting failed."""
+    """True if connecting failed."""
     activities: Sequence[Mapping[str, Any]] = ()
     """The activity of its lanes, once it has ended."""
     trouble: str | None = None
     """The reason why its store cannot be read."""
     over: bool = False
-    """Whether nothing more will change: it has ended, or was deleted."""
+    """True if nothing more will change: it has ended, or was deleted."""
     version: int = 0
     """A counter of changes."""
     rows: int = 0
     """A counter of new rows."""
-    history: History = attrs.field(factory=History)
+    history: LaneHistory = attrs.field(factory=LaneHistory)
     shown: Shown | None = None
     """The newest state, computed once for all viewers."""
     viewers: int = 0
@@ -81,23 +81,23 @@ class Watch:
 
 
 @attrs.define(eq=False)
-class Watches:
+class RunWatches:
     """The watched runs."""
 
     _store: StoreReading
     _nursery: trio.Nursery
-    _by_id: dict[str, Watch] = attrs.field(factory=dict)
+    _by_id: dict[str, RunWatch] = attrs.field(factory=dict)
 
-    def now(self, run_id: str) -> Watch | None:
+    def now(self, run_id: str) -> RunWatch | None:
         """Return the watch of a run, if there is one."""
         return self._by_id.get(run_id)
 
     @asynccontextmanager
-    async def watching(self, run_id: str) -> AsyncIterator[Watch]:
+    async def watching(self, run_id: str) -> AsyncIterator[RunWatch]:
         """Watch a run for the duration of the block."""
         watch = self._by_id.get(run_id)
         if watch is None or watch.scope.cancel_called:
-            watch = self._by_id[run_id] = Watch(run_id)
+            watch = self._by_id[run_id] = RunWatch(run_id)
             self._nursery.start_soon(self._follow, watch, name=f"watch {run_id}")
         watch.viewers += 1
         watch.scope.deadline = float("inf")
@@ -108,7 +108,7 @@ class Watches:
             if not watch.viewers:
                 watch.scope.deadline = trio.current_time() + _LINGER
 
-    async def _follow(self, watch: Watch) -> None:
+    async def _follow(self, watch: RunWatch) -> None:
         try:
             with watch.scope:
                 while not watch.over:
@@ -120,7 +120,7 @@ class Watches:
             if self._by_id.get(watch.run_id) is watch:
                 del self._by_id[watch.run_id]
 
-    async def _look(self, watch: Watch) -> bool:
+    async def _look(self, watch: RunWatch) -> bool:
         """Read the store; return whether the run is still running."""
         try:
             facts, watch.activities = await self._store.read(partial(_find, watch.run_id))
@@ -136,7 +136,7 @@ class Watches:
         watch.tell()
         return not watch.over
 
-    async def _keep_looking(self, watch: Watch) -> None:
+    async def _keep_looking(self, watch: RunWatch) -> None:
         """Read the store while the run is connected: it has rows before their turn to be reported."""
         while True:
             began = trio.current_time()
@@ -145,7 +145,7 @@ class Watches:
             # Reading very many rows takes time, so it is done less often.
             await trio.sleep(max(_AGAIN, _SHARE * (trio.current_time() - began)))
 
-    async def _listen(self, watch: Watch) -> None:
+    async def _listen(self, watch: RunWatch) -> None:
         """Receive states of the run until it ends, or for a moment if it sends none."""
         again = _AGAIN
         try:
@@ -158,7 +158,7 @@ class Watches:
                         watch.state = state
                         watch.history.add(state)
                         watch.tell()
-                    nursery.cancel_scope.cancel("the run is not heard any more")
+                    nursery.cancel_scope.cancel("the connection to the run was lost")
         except NotLiveError:
             watch.unheard = True  # it starts or ends just now, or was started with --no-live
             watch.tell()
@@ -167,7 +167,7 @@ class Watches:
         await trio.sleep(again)
 
 
-def _find(run_id: str, reader: Reader) -> tuple[RunFacts | None, Sequence[Mapping[str, Any]]]:
+def _find(run_id: str, reader: StoreReader) -> tuple[RunFacts | None, Sequence[Mapping[str, Any]]]:
     facts = reader.find(run_id)
     is_over = facts is not None and facts.state != "running"
     return facts, reader.activity(facts) if facts is not None and is_over else ()

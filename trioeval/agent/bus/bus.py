@@ -13,7 +13,14 @@ import trio
 from outcome import Value
 
 from trioeval.agent.bus.lock import BusLock
-from trioeval.agent.bus.messages import DURABLE, Draft, Message, message_id, message_of, payload_of
+from trioeval.agent.bus.messages import (
+    DURABLE,
+    Message,
+    MessageDraft,
+    message_id,
+    message_of,
+    payload_of,
+)
 from trioeval.agent.bus.reading import BusFollower, WriteSignal
 from trioeval.agent.bus.segments import LARGEST, bus_error, frame, is_folder
 from trioeval.agent.bus.settings import BusSettings, BusStats
@@ -32,7 +39,7 @@ from trioeval.errors import BusError, BusLockedError
 class PendingMessage:
     """A queued message, with its waiting caller."""
 
-    draft: Draft
+    draft: MessageDraft
     rest: bytes = attrs.field(repr=False)
     """Its `payload_of`."""
     tries: int = 0
@@ -120,7 +127,7 @@ _TOGETHER = 2**20  # bytes that are written under one lock, for which others wai
 _MARKS = 2**48
 
 
-def _known_part(draft: Draft) -> bytes:
+def _known_part(draft: MessageDraft) -> bytes:
     """Return the part of a message that is known before it is written."""
     rest = payload_of(draft)
     if len(rest) > LARGEST - _HEAD:
@@ -160,7 +167,7 @@ class Bus:
     """Ensures that the holder of the lock never waits for a thread."""
     _is_closed: bool = attrs.field(init=False, default=False, repr=False)
 
-    async def append(self, draft: Draft, /) -> Message:
+    async def append(self, draft: MessageDraft, /) -> Message:
         """Write a message, and return when it is as durable as configured. A checkpoint.
 
         When cancelled, the message is either written completely, once, or not at all.

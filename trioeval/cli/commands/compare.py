@@ -16,7 +16,6 @@ from trioeval.cli.output import check_outputs, output_suffix, write_whole
 from trioeval.cli.stored_results import open_runs, results_of
 from trioeval.cli.terminal import Exit, draw, pour, say, show
 from trioeval.errors import UsageError
-from trioeval.inert import inert
 from trioeval.report import Head, json_chunks
 from trioeval.report.compare import (
     By,
@@ -34,7 +33,8 @@ from trioeval.report.records import RowRecord
 from trioeval.report.run_list import run_line
 from trioeval.report.statistics import Bootstrap
 from trioeval.report.totals import cluster_of
-from trioeval.store import Reader, RunFacts
+from trioeval.store import RunFacts, StoreReader
+from trioeval.text_safety import escape_control_characters
 
 _SHOWN = 20  # changed rows
 _NAME = 40  # characters of the name of a test
@@ -145,7 +145,7 @@ def _is_unfinished(run: RunFacts) -> bool:
 
 
 def _clusters(
-    reader: Reader, runs: Iterable[RunFacts], cluster: str | None
+    reader: StoreReader, runs: Iterable[RunFacts], cluster: str | None
 ) -> Mapping[str | None, str | None]:
     """Return the key of clusters by task; if both runs name one, that of the last run."""
     heads = (Head.read(head) for run in runs for head in reader.heads(run))
@@ -160,9 +160,9 @@ def _check_cluster(name: str, records: Iterable[RowRecord]) -> None:
         known |= dict.fromkeys(record.vars)
         metadata = record.test.get("metadata")
         known |= dict.fromkeys(metadata if isinstance(metadata, Mapping) else ())
-    names = ", ".join(inert(one, _NAME) for one in sorted(known)[:_SHOWN])
+    names = ", ".join(escape_control_characters(one, _NAME) for one in sorted(known)[:_SHOWN])
     msg = (
-        f"--cluster {inert(name, _NAME)!r}: no row of the runs has this metadata key or variable; "
+        f"--cluster {escape_control_characters(name, _NAME)!r}: no row of the runs has this metadata key or variable; "
         f"{f'the rows have {names}' if names else 'they have none'}"
     )
     raise UsageError(msg)
@@ -176,7 +176,7 @@ def _check_pages(outputs: Sequence[Path]) -> None:
 
 
 def _write_page(
-    path: Path, runs: tuple[Reader, RunFacts, RunFacts], by: By, sentences: Sequence[str]
+    path: Path, runs: tuple[StoreReader, RunFacts, RunFacts], by: By, sentences: Sequence[str]
 ) -> None:
     from trioeval.report.html_report import compare_chunks  # noqa: PLC0415 - rarely needed
 
@@ -187,7 +187,7 @@ def _write_page(
     say(f"wrote {path}: {new.id} beside {old.id}")
 
 
-def _records(reader: Reader, run: RunFacts) -> Iterator[RowRecord]:
+def _records(reader: StoreReader, run: RunFacts) -> Iterator[RowRecord]:
     for task in run.tasks:
         for index, found in reader.numbered(run, task):
             yield RowRecord.of(found, index=index)

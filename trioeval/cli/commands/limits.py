@@ -1,4 +1,4 @@
-"""The commands for limits that several programs share; `limits_admin` and `limits_serve` carry them out."""
+"""The commands for shared limits; `limits_admin` and `limits_serve` carry them out."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -25,14 +25,14 @@ _Keys = Annotated[tuple[str, ...], Parameter(negative=(), show_default=False)]
 @Parameter(name="*")
 @attrs.frozen(kw_only=True)
 class Place:
-    """Where limits are kept: by a server, or in a file."""
+    """The backend of the limits: a server or a file."""
 
     url: str | None = attrs.field(default=None, repr=False)
-    """Where they are kept, `http://…` or `redis://…`; TRIOEVAL_LIMITS_URL if not given."""
+    """The URL of the limits, `http://…` or `redis://…`; by default TRIOEVAL_LIMITS_URL."""
     limits: Path | None = None
-    """The file that they are kept in, instead; to change it, nobody else may have it open."""
+    """The file of the limits, instead; to change it, no other process may have it open."""
     namespace: _Namespace = None
-    """What their keys in Redis begin with; trioeval if not given."""
+    """The prefix of their keys in Redis; by default trioeval."""
 
 
 @limits.command(name="serve")
@@ -51,19 +51,20 @@ def serve(
     Parameters
     ----------
     limits
-        The file that they are kept in; over Redis, those that are made there if they are not there yet.
+        The file of the limits; with Redis, limits to create there if they do not exist.
     redis
         Keep them in Redis at this URL instead of in this process.
-    namespace
+        The prefix of their keys in Redis; by default trioeval.
         What their keys in Redis begin with; trioeval if not given.
     host
         The address to listen on.
     port
         The port; 0 takes a free one and prints it.
     token
-        What clients have to send; TRIOEVAL_LIMITS_TOKEN if not given. Needed where others can connect.
+        The token that clients must send; by default TRIOEVAL_LIMITS_TOKEN. Required if other hosts can
+        connect.
     """
-    from trioeval.cli.commands.limits_serve import run_limits_server  # noqa: PLC0415 - imports wait until they are needed
+    from trioeval.cli.commands.limits_serve import run_limits_server  # noqa: PLC0415 - loaded on use
 
     return run_limits_server(
         limits=limits,
@@ -85,7 +86,7 @@ def show(
     json: Switch = False,
     interrupts: _Injected,
 ) -> int:
-    """Show limits and how they stand.
+    """Show limits and their usage.
 
     Parameters
     ----------
@@ -102,24 +103,24 @@ def show(
 @Parameter(name="*")
 @attrs.frozen(kw_only=True)
 class Change:
-    """What is to be said of a limit; None leaves it as it is."""
+    """The changes of a limit; None changes nothing."""
 
     kind: Literal["rolling", "concurrency", "budget"] | None = None
-    """What it limits: so much in a window, so much at once, or so much in all."""
+    """The kind of the limit: an amount per window, at once, or in total."""
     capacity: Count | None = None
-    """How much there is. A smaller one holds as soon as so much of it is free."""
+    """The capacity. A smaller one takes effect once that much is free."""
     window: float | None = None
     """Seconds of the window of a rolling limit."""
     timeout: float | None = None
-    """Seconds after which a hold that nobody extends comes back, of a concurrency limit."""
+    """Seconds after which a hold without an extension is returned, for a concurrency limit."""
     reset: float | None = None
-    """Seconds after which a budget begins anew."""
+    """Seconds after which a budget resets."""
     overage: Literal["debt", "deny"] | None = None
-    """Whether what was used beyond its reservation counts."""
+    """Whether usage beyond the reservation counts (debt) or not (deny)."""
     unit: str | None = None
-    """What is counted, for people."""
+    """The unit of its amounts, for people."""
     description: str | None = None
-    """What it is for."""
+    """The purpose of the limit."""
 
 
 @limits.command(name="set")
@@ -132,14 +133,14 @@ def change(
     place: Place = Place(),
     interrupts: _Injected,
 ) -> int:
-    """Make a limit, or change what is said of it.
+    """Create a limit, or change its definition.
 
     Parameters
     ----------
     key
         The limit.
     pause
-        Grant nothing of it for so many seconds; 0 opens it again.
+        Grant nothing of it for so many seconds; 0 resumes it.
     """
     from trioeval.cli.commands.limits_admin import change_limit, checked_place  # noqa: PLC0415 - see above
 
@@ -177,18 +178,18 @@ def watch(
     json: Switch = False,
     interrupts: _Injected,
 ) -> int:
-    """Show limits again and again until interrupted.
+    """Show limits repeatedly until interrupted.
 
     Parameters
     ----------
     keys
         Only these limits.
     url
-        Where they are kept, `http://…` or `redis://…`; TRIOEVAL_LIMITS_URL if not given.
+        The URL of the limits, `http://…` or `redis://…`; by default TRIOEVAL_LIMITS_URL.
     namespace
-        What their keys in Redis begin with; trioeval if not given.
+        The prefix of their keys in Redis; by default trioeval.
     every
-        Seconds between two looks.
+        Seconds between two updates.
     json
         A line of JSON for each change.
     """

@@ -1,6 +1,6 @@
-"""Limits that programs share: where they are kept, how they stand, and what commands say of them.
+"""The commands that show and change shared limits.
 
-Whoever keeps them may be away for a while: `watch` says that once, and asks again.
+If the backend is unreachable for a while, `watch` warns once and retries.
 """
 
 import json
@@ -22,7 +22,7 @@ from trioeval.errors import LimitError, SuiteError, UsageError
 from trioeval.limits.backend import Backend
 from trioeval.limits.file import file_states
 from trioeval.limits.json import DEFINITION, from_json, limit_data
-from trioeval.limits.model import Limit, LimitState
+from trioeval.limits.model import LimitState, SharedLimit
 from trioeval.limits.open import requires_extra
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ URL_VARIABLE = "TRIOEVAL_LIMITS_URL"
 TOKEN_VARIABLE = "TRIOEVAL_LIMITS_TOKEN"  # noqa: S105 - the name of it
 
 NAMESPACE = "trioeval"
-"""What keys in Redis begin with unless a flag says otherwise."""
+"""The default prefix of keys in Redis."""
 
 _REDIS = ("redis://", "rediss://", "unix://")
 _HTTP = ("http://", "https://")
@@ -41,26 +41,26 @@ T = TypeVar("T")
 
 
 def checked_place(said: Place, environ: Mapping[str, str] = os.environ) -> Place:
-    """The place that flags name, or else the environment.
+    """Return the place given by flags, or else by the environment.
 
     Raises:
-        UsageError: None is named, or two are; or it has no namespaces.
+        UsageError: No place is given, or two are; or it has no namespaces.
     """
     if said.url is not None and said.limits is not None:
-        raise UsageError("--url and --limits exclude each other: limits are kept in one place")
+        raise UsageError("--url and --limits exclude each other")
     url = said.url
     if said.limits is None:
         url = url or environ.get(URL_VARIABLE)
         if not url:
             raise UsageError(
-                f"say where the limits are kept: --url http://host:8770, or redis://host (or {URL_VARIABLE})"
+                f"give the limits with --url http://host:8770, or redis://host (or {URL_VARIABLE})"
             )
         if not url.startswith(_REDIS + _HTTP):
             raise UsageError(
                 f"the URL of limits must begin with http://, https://, {', '.join(_REDIS)}"
             )
     if said.namespace is not None and (url is None or url.startswith(_HTTP)):
-        raise UsageError("--namespace is for limits in Redis: elsewhere there are none")
+        raise UsageError("--namespace is only for limits in Redis")
     return attrs.evolve(said, url=url)
 
 
@@ -68,11 +68,11 @@ def checked_place(said: Place, environ: Mapping[str, str] = os.environ) -> Place
 async def open_place(
     place: Place, environ: Mapping[str, str] = os.environ
 ) -> AsyncGenerator[Backend]:
-    """The backend of a place.
+    """Open the backend of a place.
 
     Raises:
         UsageError: A package for it is not installed.
-        LimitError: The URL is not valid.
+        LimitError: The URL is invalid.
         SuiteError: The file cannot be read.
     """
     if place.limits is not None:
@@ -98,13 +98,13 @@ async def open_place(
 def ask_place(
     place: Place, action: Callable[[Backend], Awaitable[T]], interrupts: Interrupts
 ) -> T | None:
-    """Do something with the limits of a place.
+    """Run an action on the limits of a place.
 
     Returns:
-        What came of it; None if a signal came first.
+        The result of the action; None if a signal came first.
 
     Raises:
-        TrioevalError: What it, or reaching the place, raised.
+        TrioevalError: An error of the action, or of opening the place.
     """
 
     async def ask() -> T:
@@ -118,10 +118,10 @@ _WIDEST = 80  # characters of a key
 
 
 def chosen(states: Sequence[LimitState], keys: Sequence[str]) -> list[LimitState]:
-    """The limits with these keys, in the order of the keys; all of them if there are no keys.
+    """Return the limits with these keys, in the order of the keys; all limits without keys.
 
     Raises:
-        UsageError: There is no such limit.
+        UsageError: A key is unknown.
     """
     if not keys:
         return list(states)
@@ -129,12 +129,12 @@ def chosen(states: Sequence[LimitState], keys: Sequence[str]) -> list[LimitState
     unknown = [key for key in keys if key not in by_key]
     if unknown:
         known = ", ".join(by_key) or "none"
-        raise UsageError(f"there is no limit {', '.join(unknown)}; known are {known}")
+        raise UsageError(f"unknown limit {', '.join(unknown)}; known limits are {known}")
     return [by_key[key] for key in keys]
 
 
 def limits_table(states: Iterable[LimitState]) -> "Table":
-    """Limits and how they stand."""
+    """Return a table of limits and their usage."""
     from rich.table import Table  # noqa: PLC0415 - only for who draws
     from rich.text import Text  # noqa: PLC0415
 
@@ -157,11 +157,11 @@ def limits_table(states: Iterable[LimitState]) -> "Table":
 
 
 def limit_line(state: LimitState) -> str:
-    """A limit and how it stands, in one line.
+    """Return a limit and its usage as one line.
 
     Example:
         >>> limit_line(
-        ...     LimitState(limit=Limit(key="llm:rpm", kind="rolling", capacity=60, window=60))
+        ...     LimitState(limit=SharedLimit(key="llm:rpm", kind="rolling", capacity=60, window=60))
         ... )
         'llm:rpm: 0 of 60 in use (rolling, 60 s), active'
     """
@@ -172,7 +172,7 @@ def limit_line(state: LimitState) -> str:
 
 
 def limit_record(state: LimitState) -> dict[str, Any]:
-    """A limit and how it stands, for programs."""
+    """Return a limit and its usage as JSON data."""
     return {
         **limit_data(state.limit),
         "status": state.status,
@@ -185,15 +185,15 @@ def limit_record(state: LimitState) -> dict[str, Any]:
 
 
 def in_use(state: LimitState) -> int:
-    """What of a limit is not free."""
+    """Return the amount of a limit that is in use."""
     return state.used + state.outstanding
 
 
 def standing(state: LimitState) -> str:
-    """How a limit stands, in words.
+    """Return the state of a limit in words.
 
     Example:
-        >>> limit = Limit(key="llm:rpm", kind="rolling", capacity=60, window=60)
+        >>> limit = SharedLimit(key="llm:rpm", kind="rolling", capacity=60, window=60)
         >>> standing(LimitState(limit=limit, paused_until=1042.5, paused_for=117.25))
         'paused for 118 s'
     """
@@ -208,13 +208,13 @@ def standing(state: LimitState) -> str:
     return ", ".join(words)
 
 
-def _span(limit: Limit) -> str:
+def _span(limit: SharedLimit) -> str:
     return "" if limit.span is None else f"{limit.span:g} s"
 
 
 # The reports have one as well, but importing them takes longer than the whole command.
 def _plain(text: str) -> str:
-    """A text of others that does nothing to a terminal."""
+    """Return a text of others without control characters."""
     return "".join(one if one.isprintable() else "�" for one in text[:_WIDEST])
 
 
@@ -224,12 +224,12 @@ _FLAG_BY_NAME = {key: f"--{field.name}" for key, field in DEFINITION.items() if 
 def show_limits(
     place: Place, keys: tuple[str, ...], interrupts: Interrupts, *, as_json: bool
 ) -> int:
-    """Show limits and how they stand.
+    """Show limits and their usage.
 
     Raises:
-        UsageError: There is no such limit.
-        LimitError: Whoever keeps them refuses to tell.
-        SuiteError: The file of them cannot be read.
+        UsageError: A key is unknown.
+        LimitError: The backend is unreachable, or refuses.
+        SuiteError: The file of limits cannot be read.
     """
     states = _states(place, interrupts)
     if states is None:
@@ -251,10 +251,10 @@ def _states(place: Place, interrupts: Interrupts) -> Sequence[LimitState] | None
 
 
 def remove_limit(place: Place, key: str, interrupts: Interrupts) -> int:
-    """Forget a limit.
+    """Remove a limit.
 
     Raises:
-        LimitError: There is none, or whoever keeps it refuses.
+        LimitError: The limit does not exist, or the backend refuses.
         SuiteError: The file of limits cannot be read.
         OutputError: It cannot be written.
     """
@@ -270,14 +270,14 @@ def remove_limit(place: Place, key: str, interrupts: Interrupts) -> int:
     return Exit.OK
 
 
-def changed(known: Limit | None, key: str, change: Change) -> Limit:
-    """The definition of a limit that a change makes of the one that there is.
+def changed(known: SharedLimit | None, key: str, change: Change) -> SharedLimit:
+    """Return the changed definition of a limit.
 
     Raises:
-        UsageError: It makes none, with everything that is wrong with it.
+        UsageError: The result is not a valid limit; with all its problems.
 
     Example:
-        >>> known = Limit(key="slots", kind="concurrency", capacity=8, timeout=30)
+        >>> known = SharedLimit(key="slots", kind="concurrency", capacity=8, timeout=30)
         >>> changed(known, "slots", Change(capacity=2)) == attrs.evolve(known, capacity=2)
         True
     """
@@ -285,7 +285,7 @@ def changed(known: Limit | None, key: str, change: Change) -> Limit:
     given = {name: said[field.name] for name, field in DEFINITION.items()}
     given = {name: value for name, value in given.items() if value is not None}
     try:
-        return from_json((limit_data(known) if known else {}) | given, Limit)
+        return from_json((limit_data(known) if known else {}) | given, SharedLimit)
     except SuiteError as error:
         told = [
             f"{_FLAG_BY_NAME.get(one.path.removeprefix('$.'), 'KEY')}: {one.message}"
@@ -298,20 +298,20 @@ def changed(known: Limit | None, key: str, change: Change) -> Limit:
 def change_limit(
     place: Place, key: str, change: Change, pause: float | None, interrupts: Interrupts
 ) -> int:
-    """Make a limit, change what is said of it, or close it for some seconds.
+    """Create a limit, change its definition, or pause it.
 
     Raises:
-        UsageError: It says nothing, or makes no limit; or a file is to be paused.
-        LimitError: Whoever keeps it refuses.
+        UsageError: No change is given, or the result is invalid; or a file is to be paused.
+        LimitError: The backend refuses.
         SuiteError: The file of limits cannot be read.
         OutputError: It cannot be written.
     """
     if change == Change() and pause is None:
         flags = ", ".join([*_FLAG_BY_NAME.values(), "--pause"])
-        raise UsageError(f"say what is to change, with one of {flags}")
+        raise UsageError(f"nothing to change: give one of {flags}")
     if place.limits is not None and pause is not None:
         raise UsageError(
-            "--pause needs --url: a file of limits grants nothing, and so pauses nothing"
+            "--pause needs --url: a file of limits grants nothing, so it cannot be paused"
         )
 
     async def carry_out(backend: Backend) -> LimitState:
@@ -337,8 +337,8 @@ def watch_limits(
     """Show limits until a signal comes.
 
     Raises:
-        UsageError: There is no such limit.
-        LimitError: The first look failed: nobody is there, or refuses to tell.
+        UsageError: A key is unknown.
+        LimitError: The first request failed.
         OutputError: The lines cannot be written.
     """
 
@@ -360,7 +360,7 @@ async def _follow(
     every: float,
     tell: Callable[[Sequence[LimitState]], bool],
 ) -> None:
-    """Tell how limits stand again and again, until nobody listens."""
+    """Report the states of limits repeatedly, until `tell` returns False."""
     is_away = False
     while tell(states) and has_reader(sys.stdout):
         await trio.sleep(every)
@@ -387,7 +387,7 @@ async def _redraw(
         def draw(states: Sequence[LimitState]) -> bool:
             try:
                 live.update(limits_table(states), refresh=True)
-            except OSError:  # the terminal has gone
+            except OSError:  # the terminal is gone
                 return False
             return True
 
@@ -396,13 +396,13 @@ async def _redraw(
 
 @attrs.define
 class _Lines:
-    """Tells what has changed."""
+    """Prints a line for each change."""
 
     as_json: bool
     _told: dict[str, LimitState] = attrs.field(init=False, factory=dict)
 
     def tell(self, states: Sequence[LimitState]) -> bool:
-        """Print a line for each limit that has changed; whether anybody reads them."""
+        """Print a line for each limit that has changed; return False if stdout is closed."""
         utc_now = datetime.now(UTC).isoformat(timespec="seconds")
         is_read = True
         for state in states:

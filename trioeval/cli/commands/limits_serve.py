@@ -21,9 +21,9 @@ from trioeval.cli.terminal import Exit, say, show
 from trioeval.errors import TrioevalError, UsageError
 from trioeval.limits.backend import create_missing, definitions_of
 from trioeval.limits.limits_file import read_limits
-from trioeval.limits.model import Limit
+from trioeval.limits.model import SharedLimit
 from trioeval.limits.open import requires_extra
-from trioeval.serving.door import is_loopback
+from trioeval.serving.access_rules import is_loopback
 from trioeval.serving.token_files import forget_token, keep_token
 
 if TYPE_CHECKING:
@@ -44,27 +44,26 @@ def run_limits_server(
 ) -> int:
     """Serve, print the base URL on stdout, and return when a signal comes.
 
-    Requests under way are answered then; a second signal cuts them off.
+    Pending requests are answered then; a second signal cancels them.
 
     Raises:
-        UsageError: It is not said which limits, or who may use them; something is said that is without
-            effect; or the address cannot be bound.
+        UsageError: The limits or the token are missing, a flag has no effect, or the address cannot be bound.
         LimitError: Redis cannot be used.
         SuiteError: The file of limits cannot be read.
-        OutputError: It could not be written at the end.
+        OutputError: The file of limits could not be written at the end.
     """
     with requires_extra("serve"):
         from trioeval.limits.server import ServeSettings  # noqa: PLC0415 - an extra
 
     if limits is None and redis is None:
-        raise UsageError("say which limits to serve: --limits FILE, or --redis redis://host")
+        raise UsageError("nothing to serve: give --limits FILE, or --redis redis://host")
     if redis is not None and not redis.startswith(("redis://", "rediss://", "unix://")):
         raise UsageError("--redis must begin with redis://, rediss:// or unix://")
     given = _token(token, host)
     made = None if given is not None else secrets.token_urlsafe(24)
     settings = ServeSettings(host=host, port=port, token=given or made)
     place = checked_place(Place(url=redis, limits=None if redis else limits, namespace=namespace))
-    missing: list[Limit] = []
+    missing: list[SharedLimit] = []
     if redis is not None:
         missing = definitions_of(read_limits(limits)) if limits else []
     interrupts.begin_run()
@@ -77,29 +76,29 @@ def run_limits_server(
 
 
 def _token(token: str | None, host: str) -> str | None:
-    """What clients have to send, if that is said.
+    """Return the token that clients must send, if one is given.
 
     Raises:
-        UsageError: It cannot be sent, or there is none although others can connect.
+        UsageError: It cannot be sent, or it is missing although other hosts can connect.
     """
     token = token if token is not None else os.environ.get(TOKEN_VARIABLE) or None
     if token is not None and not _TOKEN.fullmatch(token):
-        raise UsageError("the token must be of printable ASCII characters, without blanks")
+        raise UsageError("the token must consist of printable ASCII characters, without blanks")
     if token is None and not is_loopback(host):
         raise UsageError(
-            f"--host {host} can be reached from elsewhere: set {TOKEN_VARIABLE}, or give --token"
+            f"--host {host} is reachable from other hosts: set {TOKEN_VARIABLE}, or give --token"
         )
     return token
 
 
 async def _serve(
     place: Place,
-    missing: Sequence[Limit],
+    missing: Sequence[SharedLimit],
     settings: "ServeSettings",
     made_token: str | None,
     interrupts: Interrupts,
 ) -> TrioevalError | OSError | None:
-    """Returns why it could not serve; None once it has. A token that was made is in a file for clients."""
+    """Serve until stopped; return the error that prevented it, if any. A generated token is in a file."""
     from trioeval.limits.server import serve_limits  # noqa: PLC0415 - an extra
 
     stop = trio.Event()
@@ -112,7 +111,7 @@ async def _serve(
                     scope.cancel(number.name)
                 stop.set()
 
-            with interrupts.told_to(heed):
+            with interrupts.deliver_to(heed):
                 async with trio.open_nursery() as nursery:
                     try:
                         for warning in await create_missing(backend, missing):
@@ -129,13 +128,13 @@ async def _serve(
 
 @contextmanager
 def _told(made: str | None, url: str) -> Iterator[str]:
-    """Tell the URL; programs of this user find the token for as long as the block.
+    """Print the URL; programs of this user find the token for as long as the block.
 
     Yields:
-        What is said of it.
+        A note about the token.
 
     Raises:
-        UsageError: There is no place for it.
+        UsageError: The token file cannot be written.
     """
     if made is None:
         show(url)
@@ -145,8 +144,8 @@ def _told(made: str | None, url: str) -> Iterator[str]:
         path = keep_token(urlsplit(url).port or 0, made)
     except OSError as error:
         raise UsageError(
-            f"the token of this server has no place that is one user's alone ({error.strerror or error}): "
-            f"set {TOKEN_VARIABLE}, here and for its clients"
+            f"the token of this server cannot be stored where only this user can read it "
+            f"({error.strerror or error}): set {TOKEN_VARIABLE}, here and for its clients"
         ) from error
     try:
         show(url)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from trioeval.cli.commands.agent_folders import Leftovers, tell_deleted
+from trioeval.cli.commands.agent_folders import Leftovers, report_deleted
 from trioeval.cli.environment import read_environment
 from trioeval.cli.flags import read_age
 from trioeval.cli.stored_results import open_runs
@@ -58,7 +58,7 @@ def delete(db: Path | None, names: Sequence[str]) -> int:
         for run in {run.id: run for run in runs}.values():
             left = Leftovers()
             reader.delete(run, left.end)
-            all_gone = tell_deleted(reader.path, [run], left.ended) and all_gone
+            all_gone = report_deleted(reader.path, [run], left.ended) and all_gone
     return Exit.OK if all_gone else Exit.FAULT
 
 
@@ -75,6 +75,6 @@ def prune(db: Path | None, *, older_than: str | None, keep: int | None) -> int:
     with open_runs(db, read_environment(os.environ)) as reader:
         left = Leftovers()
         gone = reader.prune(keep=keep, older_than_s=age, end=left.end)
-    all_gone = tell_deleted(reader.path, gone, left.ended)
+    all_gone = report_deleted(reader.path, gone, left.ended)
     say("1 run deleted" if len(gone) == 1 else f"{len(gone)} runs deleted")
     return Exit.OK if all_gone else Exit.FAULT

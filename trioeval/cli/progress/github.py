@@ -10,13 +10,13 @@ import attrs
 from trioeval.cli.progress.plain import PlainProgress
 from trioeval.cli.progress.progress import Progress
 from trioeval.cli.progress.streams import say_beneath
-from trioeval.inert import inert
 from trioeval.report.counts import counted
 from trioeval.report.formats.markdown import workflow_command
 from trioeval.report.records import RowRecord
-from trioeval.report.run_state import RunState
+from trioeval.report.run_state import RunSnapshot
 from trioeval.run import Status
 from trioeval.suite.tests import Strip
+from trioeval.text_safety import escape_control_characters
 
 _MOST = 10  # the most annotations of a kind that GitHub shows for a step
 _EVERY = 10.0  # seconds between two lines of the log
@@ -46,7 +46,7 @@ class GithubProgress(Progress):
                 self._annotations.append(self._annotation(record.stripped(self.strip)))
 
     async def show(
-        self, state: Callable[[], RunState], more: Callable[[], Sequence[str]], /
+        self, state: Callable[[], RunSnapshot], more: Callable[[], Sequence[str]], /
     ) -> None:
         """Print the state of the run now and then, in a group, until cancelled."""
         with _group("progress"):
@@ -65,10 +65,13 @@ class GithubProgress(Progress):
             say_beneath(workflow_command("notice", told, {"title": "trioeval"}))
 
     def _annotation(self, record: RowRecord) -> str:
-        named, test = inert(record.provider, _NAME), inert(record.name, _NAME)
+        named, test = (
+            escape_control_characters(record.provider, _NAME),
+            escape_control_characters(record.name, _NAME),
+        )
         of = f" ({test})" if test else ""
         title = f"{record.status.name} {named}, row {record.number}{of}"
-        reason = inert(record.error or "no reason given", _REASON)
+        reason = escape_control_characters(record.error or "no reason given", _REASON)
         return workflow_command("error", reason, {"file": self._file(), "title": title})
 
     def _file(self) -> str | None:

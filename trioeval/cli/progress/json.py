@@ -10,7 +10,7 @@ import trio
 from trioeval.cli.progress.progress import Progress
 from trioeval.cli.progress.streams import json_line, say_beneath
 from trioeval.report.records import RowRecord
-from trioeval.report.run_state import RunState
+from trioeval.report.run_state import RunSnapshot
 
 _EVERY = 1.0  # seconds between two objects about the state of the run
 
@@ -36,7 +36,7 @@ class JsonProgress(Progress):
         self._rows.append(json_line(fact))
 
     async def show(
-        self, state: Callable[[], RunState], more: Callable[[], Sequence[str]], /
+        self, state: Callable[[], RunSnapshot], more: Callable[[], Sequence[str]], /
     ) -> None:
         """Write the state of the run until cancelled, and then once more."""
         try:
@@ -50,7 +50,7 @@ class JsonProgress(Progress):
         """Write the end of the run."""
         self._flush({"type": "end", "code": code, "line": line})
 
-    def _tell(self, state: RunState, more: Sequence[str]) -> None:
+    def _tell(self, state: RunSnapshot, more: Sequence[str]) -> None:
         notes = [line.strip() for line in more]
         self._flush({"type": "progress", **state.json(), "notes": notes})
 

@@ -23,7 +23,7 @@ from trioeval.cli.progress.progress import Progress
 from trioeval.cli.progress.streams import making_room
 from trioeval.cli.progress.table import Line, Room, picture
 from trioeval.cli.terminal import open_console
-from trioeval.report.run_state import RunState
+from trioeval.report.run_state import RunSnapshot
 
 _OFTEN = 0.125  # the least seconds between two pictures
 _SELDOM = 5.0  # the most seconds between two pictures
@@ -36,10 +36,10 @@ class LiveProgress(Progress):
     """Progress that draws on a terminal."""
 
     async def show(
-        self, state: Callable[[], RunState], more: Callable[[], Sequence[str]], /
+        self, state: Callable[[], RunSnapshot], more: Callable[[], Sequence[str]], /
     ) -> None:
         """Draw until cancelled, or until the terminal is gone; then remove the picture."""
-        region = Region.on(sys.stderr)
+        region = TerminalRegion.on(sys.stderr)
         with making_room(region.clear), _halts_told(region.forget):
             try:
                 while not region.is_gone:
@@ -79,7 +79,7 @@ def pause(cost: float) -> float:
 
 
 @attrs.define
-class Region:
+class TerminalRegion:
     """The last lines of a terminal."""
 
     stream: TextIO
@@ -88,12 +88,12 @@ class Region:
     console: Console
     """The console, which knows the colours."""
     is_gone: bool = False
-    """Whether nothing can be written there any more."""
+    """True if nothing can be written there any more."""
     _drawn: list[int] = attrs.field(factory=list)
     """The cells of each drawn line; the cursor is below them."""
 
     @classmethod
-    def on(cls, stream: TextIO) -> "Region":
+    def on(cls, stream: TextIO) -> "TerminalRegion":
         """Return an empty region."""
         return cls(stream, stream.fileno(), open_console(stream))
 
@@ -105,7 +105,7 @@ class Region:
         return Room(width=max(width - 1, 1), height=max(height - _OTHERS, 1), **plain)
 
     def is_ready(self) -> bool:
-        """Whether the terminal accepts output: it may be stopped, slow, or closed."""
+        """Return whether the terminal accepts output: it may be stopped, slow, or closed."""
         poll = select.poll()
         poll.register(self.number, select.POLLOUT)
         events = [event for _, event in poll.poll(0)]

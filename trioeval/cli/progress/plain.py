@@ -16,10 +16,10 @@ from trioeval.cli.progress.table import (
     wait_words,
 )
 from trioeval.cli.terminal import say
-from trioeval.inert import inert
 from trioeval.report.counts import counted
-from trioeval.report.run_state import LaneState, RunState
+from trioeval.report.run_state import LaneState, RunSnapshot
 from trioeval.report.text import cut_middle
+from trioeval.text_safety import escape_control_characters
 
 EVERY = 5.0  # seconds between two lines, and before the first, so that short runs have none
 _LANES = 5  # lanes of a line
@@ -34,7 +34,7 @@ class PlainProgress(Progress):
     """Seconds between two lines, and before the first."""
 
     async def show(
-        self, state: Callable[[], RunState], more: Callable[[], Sequence[str]], /
+        self, state: Callable[[], RunSnapshot], more: Callable[[], Sequence[str]], /
     ) -> None:
         """Print the state of the run, until cancelled."""
         while True:
@@ -42,7 +42,7 @@ class PlainProgress(Progress):
             say(plain_line(state(), more()))
 
 
-def plain_line(state: RunState, more: Iterable[str] = ()) -> str:
+def plain_line(state: RunSnapshot, more: Iterable[str] = ()) -> str:
     """Return the state of a run on one line; of many lanes only the busiest."""
     lanes = named(state.lanes)
     busy = sorted(lanes, key=by_business, reverse=True)[:_LANES]
@@ -53,7 +53,7 @@ def plain_line(state: RunState, more: Iterable[str] = ()) -> str:
     return "; ".join([*told, *(line.strip() for line in more)])
 
 
-def _run(state: RunState) -> Iterator[str]:
+def _run(state: RunSnapshot) -> Iterator[str]:
     if state.stopping:
         yield "stopping"
     if state.total:  # runs of datasets have no rows
@@ -75,4 +75,4 @@ def _lane(lane: LaneState, *, is_one: bool) -> str:
     if lane.rows and not is_one:
         facts += [f"{lane.done}/{lane.rows} rows"]
         facts += [f"{time} left"] if (time := left(lane)) else []
-    return f"{cut_middle(inert(lane.name), _NAME)}: {', '.join(facts)}"
+    return f"{cut_middle(escape_control_characters(lane.name), _NAME)}: {', '.join(facts)}"

@@ -11,7 +11,7 @@ from trioeval.cli.flags import ProgressMode
 from trioeval.cli.progress.streams import is_github
 from trioeval.cli.terminal import say
 from trioeval.report.records import RowRecord
-from trioeval.report.run_state import RunState
+from trioeval.report.run_state import RunSnapshot
 from trioeval.suite.tests import Strip
 
 _DUMB = frozenset({"dumb", "unknown"})
@@ -49,7 +49,7 @@ class Progress:
         """Add an ended row; its record has all of its parts."""
 
     async def show(
-        self, _state: Callable[[], RunState], _more: Callable[[], Sequence[str]], /
+        self, _state: Callable[[], RunSnapshot], _more: Callable[[], Sequence[str]], /
     ) -> None:
         """Show the state of the run until cancelled, or until it cannot be shown.
 

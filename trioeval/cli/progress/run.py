@@ -17,21 +17,21 @@ from trioeval.cli.terminal import say
 from trioeval.columns.events import DatasetEvent
 from trioeval.columns.makers.base import OWN_LANES
 from trioeval.columns.model import ColumnsSettings
-from trioeval.evaluation.journal import KeptRows
+from trioeval.evaluation.journal import ReusedRows
 from trioeval.kernel import Event, Lanes
 from trioeval.providers.programs.entries import AGENT_RUNS
-from trioeval.report.activity import Activity, Pace, all_left_s
+from trioeval.report.activity import Activity, RowPace, all_left_s
 from trioeval.report.records import RowRecord
 from trioeval.report.row import is_graded
 from trioeval.report.run_metrics import RunMetrics
-from trioeval.report.run_state import LaneState, RunState, lane_states
+from trioeval.report.run_state import LaneState, RunSnapshot, lane_states
 from trioeval.run import PreparedSuite, PreparedTask, Row, Status
 
 # The state of a run, computed from its rows and lanes on demand.
 
 
 @attrs.define(kw_only=True)
-class Picture:
+class RunStateSource:
     """The data of the state of a run. `add` gets each row as soon as it ends."""
 
     total: int
@@ -41,11 +41,11 @@ class Picture:
     kept: Callable[[], int]
     """Rows of earlier executions whose turn has not come."""
     stopping: Callable[[], bool]
-    """Whether no more rows are started."""
+    """True if no more rows are started."""
     counts: Counter[Status] = attrs.field(factory=Counter)
     not_graded: int = 0
     """Rows that succeeded and have no assertion; `counts` has them as passed."""
-    _paces: dict[str, Pace] = attrs.field(factory=dict)
+    _paces: dict[str, RowPace] = attrs.field(factory=dict)
     """The progress of rows by lane."""
 
     def expect(self, rows: Mapping[str, int]) -> None:
@@ -64,7 +64,7 @@ class Picture:
         self.counts[status] += 1
         self.not_graded += not is_graded
 
-    def state(self) -> RunState:
+    def state(self) -> RunSnapshot:
         """Return the present state. Inside of `trio.run`; not a checkpoint."""
         now = trio.current_time()
         kept, stopping = self.kept(), self.stopping()
@@ -72,7 +72,7 @@ class Picture:
         lanes = lane_states(
             self.lanes.statistics(), self.activity, now, hidden=OWN_LANES, paces=self._paces
         )
-        return RunState(
+        return RunSnapshot(
             elapsed_s=now - self.activity.began_at,
             total=self.total,
             done=self.counts.total() + kept,
@@ -95,15 +95,15 @@ class Picture:
         # A lane may have to wait longer than the rate of its rows suggests.
         return found and max([found, *(lane.eta_s for lane in open_ones if lane.eta_s is not None)])
 
-    def _pace(self, lane: str) -> Pace:
+    def _pace(self, lane: str) -> RowPace:
         found = self._paces.get(lane)
         if found is None:
-            found = self._paces[lane] = Pace(self.activity.began_at)
+            found = self._paces[lane] = RowPace(self.activity.began_at)
         return found
 
 
 @attrs.frozen(kw_only=True)
-class Watching:
+class RunViews:
     """The observers of a run that show or count its events."""
 
     prepared: PreparedSuite
@@ -114,17 +114,17 @@ class Watching:
     progress: Progress
     """The progress on stderr."""
     verbose: bool
-    """Whether events are printed, a line each."""
+    """True if events are printed, a line each."""
     stopping: Callable[[], bool]
     """Returns whether no more rows are started."""
     warn: Callable[[str], None]
     """Called with warnings."""
-    picture: Picture = attrs.field(init=False)
+    picture: RunStateSource = attrs.field(init=False)
     tasks: TaskProgress = attrs.field(init=False)
 
     @picture.default
-    def _begun(self) -> Picture:
-        return Picture(
+    def _begun(self) -> RunStateSource:
+        return RunStateSource(
             total=self.prepared.size,
             lanes=self.lanes,
             activity=Activity(
@@ -184,13 +184,13 @@ class Watching:
     def _expect(self, part: PreparedTask) -> None:
         if part.rows is None:
             return
-        kept = self.collector.run.kept(part.id)
+        kept = self.collector.run.reused_rows(part.id)
         self.picture.expect(_rows_of_lanes(part.prepared, kept))
         if isinstance(part.prepared.suite.settings, AgentSettings):
             self.tasks.expect(part.id, part.rows - len(kept))
 
 
-def _rows_of_lanes(prepared: PreparedSuite, kept: KeptRows) -> Mapping[str, int]:
+def _rows_of_lanes(prepared: PreparedSuite, kept: ReusedRows) -> Mapping[str, int]:
     """Return the number of rows of each lane, without those of earlier executions."""
     steps, lanes = prepared.steps, prepared.lane_names
     used = {lanes[place] for place in steps.used_providers}

@@ -66,7 +66,7 @@ class Guarded(Layer):
     """
 
     is_blank: bool = True
-    """Whether the current line has only blanks so far."""
+    """True if the current line has only blanks so far."""
     _hashes: str = ""
     """The last characters of the line, two at most."""
 
@@ -132,7 +132,7 @@ def say_beneath(line: str) -> None:
 
 
 def is_github(environ: Mapping[str, str]) -> bool:
-    """Whether GitHub Actions reads the output.
+    """Return whether GitHub Actions reads the output.
 
     Example:
         >>> is_github({"GITHUB_ACTIONS": "true"}), is_github({})

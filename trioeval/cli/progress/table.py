@@ -6,13 +6,13 @@ from typing import TypeAlias
 import attrs
 from rich.cells import cell_len, set_cell_size
 
-from trioeval.inert import inert
-from trioeval.kernel import Why
+from trioeval.kernel import WaitReason
 from trioeval.report.activity import WAIT_WORDS, lane_names
 from trioeval.report.counts import counted, money
-from trioeval.report.run_state import LaneState, RunState
+from trioeval.report.run_state import LaneState, RunSnapshot
 from trioeval.report.text import cut_middle
 from trioeval.report.totals import percent
+from trioeval.text_safety import escape_control_characters
 
 # The words of progress: numbers, times, and reasons of waits. Pure.
 
@@ -49,7 +49,7 @@ def clock(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{left:02}" if hours else f"{minutes}:{left:02}"
 
 
-def pass_rate(state: RunState) -> str | None:
+def pass_rate(state: RunSnapshot) -> str | None:
     """The share of the graded rows that passed, as `98.0 %`; None of no rows."""
     rated = state.passed + state.failed + state.errors
     return f"{percent(state.passed, rated)} % of {rated}" if rated else None
@@ -74,10 +74,10 @@ def left(lane: LaneState) -> str:
 def wait_words(lane: LaneState) -> str:
     """Return the reason and the time of a lane's wait, or why it is closed; empty without a wait. Inert."""
     if lane.mood == "closed":
-        return f"closed: {inert(lane.reason, _REASON)}"
+        return f"closed: {escape_control_characters(lane.reason, _REASON)}"
     if lane.mood == "paused":
         return "paused"
-    if lane.why is None or lane.why is Why.TURN:
+    if lane.why is None or lane.why is WaitReason.TURN:
         return "probing" if lane.mood == "probing" else ""
     word = WAIT_WORDS[lane.why]
     told = f"probing, {word}" if lane.mood == "probing" else word
@@ -118,7 +118,7 @@ class Room:
     """The characters of the done part of a bar, and of the rest."""
 
 
-def picture(state: RunState, more: Iterable[str], room: Room) -> list[Line]:
+def picture(state: RunSnapshot, more: Iterable[str], room: Room) -> list[Line]:
     """Return the state of a run in the given room.
 
     Args:
@@ -135,7 +135,7 @@ def picture(state: RunState, more: Iterable[str], room: Room) -> list[Line]:
     return [*top, *_lanes(named(state.lanes), room.width, height), *others][: room.height]
 
 
-def _head(state: RunState, room: Room) -> Line:
+def _head(state: RunSnapshot, room: Room) -> Line:
     facts: list[Piece] = [("stopping", "bold yellow")] if state.stopping else []
     facts += [(f"{state.done}/{state.total} rows", "bold")] if state.total else []
     facts += [(clock(state.elapsed_s), "")]
@@ -151,7 +151,7 @@ def _head(state: RunState, room: Room) -> Line:
     return [(full * done, "green"), (empty * (cells - done), "dim"), (_GAP, ""), *line]
 
 
-def _counts(state: RunState, width: int) -> Line:
+def _counts(state: RunSnapshot, width: int) -> Line:
     facts: list[Piece] = []
     if (passed := pass_rate(state)) is not None:
         facts = [(f"{passed} pass", "bold")]
@@ -193,7 +193,10 @@ class _Column:
 
 
 _NAMES = _Column(
-    "lane", lambda lane: cut_middle(inert(lane.name), _NAME) or "–", 12, is_number=False
+    "lane",
+    lambda lane: cut_middle(escape_control_characters(lane.name), _NAME) or "–",
+    12,
+    is_number=False,
 )
 _IN_FLIGHT = _Column("in flight", in_flight, 3)
 _QUEUED = _Column("queued", lambda lane: str(lane.queued), 6)

@@ -8,28 +8,28 @@ import attrs
 
 from trioeval.cli.terminal import Exit
 from trioeval.columns.result import DatasetResult
-from trioeval.inert import inert
-from trioeval.kernel import Cut
+from trioeval.kernel import StopReason
 from trioeval.report import Totals
 from trioeval.report.columns import trouble
 from trioeval.report.counts import counted, money
 from trioeval.report.totals import counts_text, percent
 from trioeval.run import Status
+from trioeval.text_safety import escape_control_characters
 
 _ALL = 100  # percent
 
-_CAUSES: Mapping[Cut, str] = {
-    Cut.STOP: "--fail-fast",  # other causes of a stop have their own names
-    Cut.DEADLINE: "the deadline",
-    Cut.BUDGET: "the budget",
-    Cut.LANE: "a closed lane",
+_CAUSES: Mapping[StopReason, str] = {
+    StopReason.STOP: "--fail-fast",  # other causes of a stop have their own names
+    StopReason.DEADLINE: "the deadline",
+    StopReason.BUDGET: "the budget",
+    StopReason.LANE: "a closed lane",
 }
 
 _STEERED = "a stop from the live view"
 
 
 @attrs.frozen(kw_only=True)
-class Ending:
+class RunEnd:
     """The end of a run, from which its exit code and its last line follow."""
 
     totals: Totals
@@ -44,14 +44,14 @@ class Ending:
     """The results of its datasets."""
     signals: Sequence[signal.Signals] = ()
     """The received signals, in order."""
-    cuts: Collection[Cut | None] = ()
+    cuts: Collection[StopReason | None] = ()
     """The reasons why rows did not end; None for rows that did."""
     failed_fast: Collection[str | None] = ()
     """The ids of tasks that failed fast."""
     steered: bool = False
-    """Whether it was stopped from the live view."""
+    """True if it was stopped from the live view."""
     unwritten: bool = False
-    """Whether a file could not be written."""
+    """True if a file could not be written."""
     standing: int = 0
     """Rows that were to be run again, were not, and keep their results."""
     resume: str | None = None
@@ -86,7 +86,7 @@ class Ending:
         numbers = _numbers(totals, datasets, self.duration)
         troubles = [told for dataset in datasets if (told := trouble(dataset)) is not None]
         if self.unwritten:
-            return Exit.FAULT, f"{numbers}; exit 1: not everything could be written, see above"
+            return Exit.FAULT, f"{numbers}; exit 1: some results could not be written, see above"
         if self.signals:
             code = Exit.SIGNAL + self.signals[0]
             return code, f"{numbers}; exit {code}: interrupted by {self.signals[0].name}"
@@ -113,15 +113,15 @@ class Ending:
         """The reasons why rows were not run."""
         for cut, name in _CAUSES.items():
             if cut in self.cuts:
-                yield _STEERED if self.steered and cut is Cut.STOP else name
+                yield _STEERED if self.steered and cut is StopReason.STOP else name
         for task in self.failed_fast:
-            yield f"failFast of task {inert(task or '', 50)}".rstrip()
+            yield f"failFast of task {escape_control_characters(task or '', 50)}".rstrip()
 
 
 def is_unfinished(
     totals: Totals, datasets: Iterable[DatasetResult] = (), *, unopened: int = 0
 ) -> bool:
-    """Whether rows are left to run, those of datasets included.
+    """Return whether rows are left to run, those of datasets included.
 
     Args:
         totals: The totals of all rows.

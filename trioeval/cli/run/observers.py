@@ -18,14 +18,14 @@ from trioeval.cli.terminal import say
 from trioeval.columns.model import ColumnsSettings
 from trioeval.errors import OutputError, UsageError
 from trioeval.evaluation.task_run import Observers, RowOf
-from trioeval.inert import inert
 from trioeval.kernel import Event
 from trioeval.nurseries import open_plain_nursery
 from trioeval.providers.secrets import hide
-from trioeval.report.run_metrics import Distribution, Family, RunMetrics
-from trioeval.report.trace import Trace
+from trioeval.report.run_metrics import Distribution, MetricFamily, RunMetrics
+from trioeval.report.trace import TraceRecords
 from trioeval.run import PreparedSuite
-from trioeval.serving.door import OwnNames, is_of_foreign_page
+from trioeval.serving.access_rules import OwnNames, is_of_foreign_page
+from trioeval.text_safety import escape_control_characters
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -51,7 +51,7 @@ async def serve_metrics(port: int | None, metrics: RunMetrics) -> AsyncGenerator
     """Serve metrics for the duration of the block, and print the address; do nothing without a port.
 
     Args:
-        port: The port on the loopback interface; 0 chooses a free one.
+        port: The port on the loopback interface; 0 chooses a free port.
         metrics: The metrics.
 
     Raises:
@@ -83,7 +83,7 @@ async def _listen(port: int) -> "tuple[list[trio.SocketListener], Address]":
     except OSError as error:
         why = error.strerror or error
         if error.errno == errno.EADDRINUSE:
-            why = "another program listens there; 0 takes a free port"
+            why = "the port is in use; 0 chooses a free port"
         raise UsageError(f"--metrics-port {port}: {why}") from error
 
 
@@ -113,16 +113,18 @@ class MetricsPage:
         from prometheus_client.exposition import choose_encoder  # noqa: PLC0415 - an extra
 
         if not OwnNames(host=_HOST).has(headers.get("host", "")):
-            return 421, _PLAIN, f"This server has another name: {_HOST}.\n".encode()
+            return 421, _PLAIN, f"Unknown host name; this server is {_HOST}.\n".encode()
         if is_of_foreign_page(headers):
-            return 403, _PLAIN, b"A page of another origin sends this.\n"
+            return 403, _PLAIN, b"Requests from pages of other origins are refused.\n"
         if method not in {"GET", "HEAD"}:
-            return 405, _PLAIN, b"Metrics are read.\n"
+            return 405, _PLAIN, b"Only GET and HEAD are allowed.\n"
         encode, kind = choose_encoder(headers.get("accept", ""))
         return 200, kind, encode(self._registry)
 
 
-def registry_of(snapshot: Callable[[], Iterable[Family | Distribution]]) -> "CollectorRegistry":
+def registry_of(
+    snapshot: Callable[[], Iterable[MetricFamily | Distribution]],
+) -> "CollectorRegistry":
     """Return the registry from which the library makes its text.
 
     Raises:
@@ -145,7 +147,7 @@ def registry_of(snapshot: Callable[[], Iterable[Family | Distribution]]) -> "Col
     return registry
 
 
-def _metric(family: Family | Distribution) -> "Metric":
+def _metric(family: MetricFamily | Distribution) -> "Metric":
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily  # noqa: PLC0415 - an extra
 
     if isinstance(family, Distribution):
@@ -181,7 +183,7 @@ def check_trace(path: Path | None) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         reason = error.strerror or error
-        msg = f"--trace {path}: the folder {path.parent} cannot be made: {reason}"
+        msg = f"--trace {path}: the folder {path.parent} cannot be created: {reason}"
         raise UsageError(msg) from None
     is_new = not path.exists()
     try:
@@ -197,7 +199,7 @@ def check_trace(path: Path | None) -> None:
 @contextmanager
 def open_trace(
     path: Path | None,
-    trace: Trace,
+    trace: TraceRecords,
     warn: Callable[[str], None],
 ) -> Iterator[Observers | None]:
     """Write all events to a file for the duration of the block; the file is complete in any case.
@@ -240,7 +242,7 @@ class _Writing:
     """
 
     path: Path
-    trace: Trace
+    trace: TraceRecords
     file: FileIO
     warn: Callable[[str], None]
     is_broken: bool = False
@@ -273,7 +275,7 @@ class _Writing:
     def _give_up(self, error: OSError) -> None:
         if not self.is_broken:
             self.is_broken = True
-            self.warn(f"{_cannot_write(self.path, error)}; the run goes on without it")
+            self.warn(f"{_cannot_write(self.path, error)}; the run continues without it")
 
 
 def trace_of(
@@ -283,7 +285,7 @@ def trace_of(
     began_at: float,
     limits: Mapping[str, int],
     keys: Mapping[str | None, Sequence[str]],
-) -> Trace:
+) -> TraceRecords:
     """Return the maker of records of a run."""
     hidden = [key for several in keys.values() for key in several]
     steps = {
@@ -296,7 +298,7 @@ def trace_of(
         of_task = steps.get(task)
         return None if of_task is None else of_task[row].test.description
 
-    return Trace(
+    return TraceRecords(
         began_at=began_at,
         run_id=run_id,
         limits=limits,
@@ -321,7 +323,7 @@ _SENT_WITHIN = 5.0  # seconds at the end of a run; data that is not sent by then
 _TOLD = 200  # characters of a message of an exporter
 
 _INSTALL = (
-    "--otel needs the extra `otel`, and what exports: pip install 'trioeval[otel]' "
+    "--otel needs the extra `otel` and an exporter: pip install 'trioeval[otel]' "
     "opentelemetry-sdk opentelemetry-exporter-otlp-proto-http"
 )
 
@@ -373,7 +375,7 @@ async def open_telemetry(
     from trioeval.telemetry.export import is_own, open_exporting  # noqa: PLC0415
     from trioeval.telemetry.spans import Telemetry  # noqa: PLC0415
 
-    told = _Told(trio.lowlevel.current_trio_token(), warn)
+    told = _ExporterLog(trio.lowlevel.current_trio_token(), warn)
     with told.instead_of_logs(on=is_own()):
         exporting = open_exporting(os.environ)
         try:
@@ -392,10 +394,10 @@ async def open_telemetry(
                     for finish in exporting.finish:
                         nursery.start_soon(told.of_failure, finish)
             if scope.cancelled_caught:
-                told.once(f"it took more than {_SENT_WITHIN:g} s")
+                told.once(f"sending took more than {_SENT_WITHIN:g} s")
 
 
-class _Told(logging.Handler):
+class _ExporterLog(logging.Handler):
     """A log handler that reports the first message of exporters, which log from their own threads."""
 
     def __init__(self, token: trio.lowlevel.TrioToken, warn: Callable[[str], None]) -> None:
@@ -424,7 +426,7 @@ class _Told(logging.Handler):
     def once(self, text: str) -> None:
         if not self._is_told:
             self._is_told = True
-            self._warn(f"--otel: not everything can be sent: {inert(text, _TOLD)}")
+            self._warn(f"--otel: some data cannot be sent: {escape_control_characters(text, _TOLD)}")
 
     @contextmanager
     def instead_of_logs(self, *, on: bool) -> Iterator[None]:

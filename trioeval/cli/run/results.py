@@ -19,9 +19,8 @@ from trioeval.columns.makers.base import OWN_LANES
 from trioeval.columns.model import ColumnsSettings
 from trioeval.columns.result import DatasetResult
 from trioeval.errors import OutputError, StoreError
-from trioeval.evaluation.journal import KeptRows
+from trioeval.evaluation.journal import ReusedRows
 from trioeval.evaluation.prepared import PreparedTask
-from trioeval.inert import inert
 from trioeval.providers.secrets import hide_in
 from trioeval.question_eval.result import question_of
 from trioeval.report import Head, Results, RowRecord, RunInfo, Totals, config_tests
@@ -34,6 +33,7 @@ from trioeval.report.totals import derive
 from trioeval.run import PreparedSuite, Row, RowsNotRun, Status
 from trioeval.store import RunStart, StoredRun
 from trioeval.store.schema import INDEX_BITS
+from trioeval.text_safety import escape_control_characters
 
 _ALL_ROWS = 1 << INDEX_BITS
 _FILE_NAME = 100  # characters of a file name that are shown
@@ -43,7 +43,7 @@ _AT_ONCE = 64  # earlier rows that are added without a checkpoint
 
 
 @attrs.define(kw_only=True)
-class Part:
+class TaskRows:
     """The rows of one task, as far as they are known."""
 
     head: Head
@@ -54,7 +54,7 @@ class Part:
     totals: Totals
     keys: Sequence[str] = attrs.field(repr=False)
     """Secrets that are removed from the tests of its suite."""
-    kept: KeptRows
+    kept: ReusedRows
     """The rows of earlier executions."""
     dataset: DatasetResult | None = None
     """The result of its dataset, if it makes one that has ended."""
@@ -81,23 +81,27 @@ class Part:
 
     @property
     def makes_dataset(self) -> bool:
-        """Whether it makes a dataset, and has no rows."""
+        """True if it makes a dataset, and has no rows."""
         return isinstance(self.task.prepared.suite.settings, ColumnsSettings)
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is complete, so that other tasks can use its rows."""
+        """True if it is complete, so that other tasks can use its rows."""
         if self.makes_dataset:
             return self.dataset is not None and self.dataset.outcome == "complete"
         return (
-            self.task.settle is None
+            self.task.prepare_with_rows is None
             and not self.totals.count(Status.ERROR)
             and not self.totals.left
         )
 
     def tests(self) -> Iterator[Any]:
         """Yield its tests for documents; nothing if they never became known."""
-        return iter(()) if self.task.settle else config_tests(self.task.prepared.suite, self.keys)
+        return (
+            iter(())
+            if self.task.prepare_with_rows
+            else config_tests(self.task.prepared.suite, self.keys)
+        )
 
     def derive(self) -> Iterator[str]:
         """Compute the derived metrics, and yield their problems."""
@@ -110,7 +114,7 @@ class Part:
 class Collector:
     """The collector of the rows of a run, which gets the rows of each task in index order."""
 
-    parts: Sequence[Part]
+    parts: Sequence[TaskRows]
     """The tasks of the suite, in order."""
     run: StoredRun
     outputs: Sequence[Path]
@@ -119,7 +123,7 @@ class Collector:
     watch: Callable[[RowRecord, bool], None] = lambda _row, _kept: None
     """Called with each row, as a record with all of its parts, and whether an earlier execution ran it."""
     _lines: list[LinesFile] = attrs.field(init=False)
-    _by_task: dict[str | None, Part] = attrs.field(init=False)
+    _by_task: dict[str | None, TaskRows] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self._lines = [LinesFile(path) for path in self.outputs if output_suffix(path) == LINES]
@@ -149,14 +153,14 @@ class Collector:
             tests: The most tests of each task in the table; 0 shows no rows.
         """
         parts = [
-            Part(
+            TaskRows(
                 head=head,
                 task=task,
                 first_rows=FirstRows(cell, tests) if tests else None,
                 failures=Failures(_FAILURES),
                 totals=Totals.of(head.columns, cluster=head.cluster),
                 keys=start.keys[head.task],
-                kept=run.kept(head.task),
+                kept=run.reused_rows(head.task),
             )
             for head, task in zip(map(Head.read, start.heads), prepared.parts, strict=True)
         ]
@@ -182,7 +186,8 @@ class Collector:
         waiting = [
             self._by_task.get(rows_of.task)
             for part in self.parts
-            if part.task.settle and (rows_of := part.task.prepared.suite.rows_of) is not None
+            if part.task.prepare_with_rows
+            and (rows_of := part.task.prepared.suite.rows_of) is not None
         ]
         return sum(source is not None and source.is_whole for source in waiting)
 
@@ -251,14 +256,14 @@ class Collector:
             rows = part.task.rows
             await self._take_kept(part, _ALL_ROWS if rows is None else rows)
 
-    async def _take_kept(self, part: Part, end: int) -> None:
+    async def _take_kept(self, part: TaskRows, end: int) -> None:
         for count, record in enumerate(part.kept_before(end), 1):
             self._take(part, record, is_kept=True)
             if count % _AT_ONCE == 0:
                 # Rows are added even if the run is cancelled: all of them are to be written.
                 await trio.lowlevel.cancel_shielded_checkpoint()
 
-    def _take(self, part: Part, record: RowRecord, *, is_kept: bool) -> None:
+    def _take(self, part: TaskRows, record: RowRecord, *, is_kept: bool) -> None:
         part.totals.add(record)
         self.watch(record, is_kept)
         if part.first_rows is not None:
@@ -295,7 +300,7 @@ class Collector:
         """Return the data of documents: the run, or its tasks."""
         return [self._results(part, info) for part in self.parts]
 
-    def _results(self, part: Part, info: RunInfo) -> Results:
+    def _results(self, part: TaskRows, info: RunInfo) -> Results:
         def records(prompt_idx: int | None) -> Iterator[Mapping[str, Any]]:
             return self.run.records(part.head.task, prompt_idx)
 
@@ -334,14 +339,16 @@ def write_documents(outputs: Sequence[Path], results: Sequence[Results]) -> Sequ
         try:
             written = write_results(path, results)
             if written != [path]:
-                names = ", ".join(inert(one.name, _FILE_NAME) for one in written)
+                names = ", ".join(
+                    escape_control_characters(one.name, _FILE_NAME) for one in written
+                )
                 say(f"-o {path}: written as {names}")
         except OutputError as error:
             errors.append(error)
         except StoreError as error:
             errors.append(OutputError(f"-o {path}: cannot be written: {error}"))
         except Exception as error:  # noqa: BLE001 - a fault of ours must not cost the other files
-            fault = f"{type(error).__name__}: {error}; this is a fault of trioeval"
+            fault = f"{type(error).__name__}: {error}; this is a bug in trioeval"
             errors.append(OutputError(f"-o {path}: cannot be written: {fault}"))
     return errors
 
@@ -371,7 +378,7 @@ def show_results(
     Returns:
         The error of writing to stdout; None if all rows were written.
     """
-    from trioeval.report.summary import Took, not_graded_line, not_run_line, took_lines  # noqa: PLC0415 - after the run
+    from trioeval.report.summary import RunUsage, not_graded_line, not_run_line, usage_lines  # noqa: PLC0415 - after the run
 
     parts = [part for part in collector.parts if not part.makes_dataset]
     failure: OutputError | None = None
@@ -387,7 +394,7 @@ def show_results(
     for dataset in collector.datasets:
         _show_dataset(dataset)
     totals = [part.totals for part in parts]
-    for line in took_lines(Took.of(info.duration_ms / 1000, totals, info.activity, OWN_LANES)):
+    for line in usage_lines(RunUsage.of(info.duration_ms / 1000, totals, info.activity, OWN_LANES)):
         say(line)
     left = (not_run_line(part.failures.not_run, part.head.task, resume) for part in parts)
     for line in filter(None, (not_graded_line(totals), *left)):
@@ -408,12 +415,12 @@ def ended_lines(result: DatasetResult) -> Sequence[str]:
     """Return the lines of a dataset at the end of a run, with paths relative to the working folder."""
     first, *others = dataset_lines(result, Path.cwd())
     return [
-        f"task {inert(result.task or 'dataset', _NAME)}: {first}",
+        f"task {escape_control_characters(result.task or 'dataset', _NAME)}: {first}",
         *(f"  {line}" for line in others),
     ]
 
 
-def _show_rows(part: Part, command: Callable[[int], str | None]) -> None:
+def _show_rows(part: TaskRows, command: Callable[[int], str | None]) -> None:
     from trioeval.report.summary import failures_view  # noqa: PLC0415 - after the run
     from trioeval.report.tables import rows_table  # noqa: PLC0415 - after the run
 
@@ -421,7 +428,7 @@ def _show_rows(part: Part, command: Callable[[int], str | None]) -> None:
     if first is None:
         return
     if part.head.task is not None:
-        show(f"task {inert(part.head.task, _NAME)}")
+        show(f"task {escape_control_characters(part.head.task, _NAME)}")
     if first.names:
         draw(rows_table(part.head.columns, first), sys.stdout)
     if hidden := first.hidden:
@@ -430,17 +437,17 @@ def _show_rows(part: Part, command: Callable[[int], str | None]) -> None:
         if one["outcome"] not in UNFINISHED:
             rows = RowNumbers()
             rows.add_range(range(one["firstRow"], one["lastRow"] + 1))
-            why = inert(one["error"] or one["outcome"], _REASON)
+            why = escape_control_characters(one["error"] or one["outcome"], _REASON)
             show(f"{counted(rows.count, 'row')} not run: {rows}: {why.removeprefix('not run: ')}")
     if (failures := failures_view(part.head.columns, part.failures, command)) is not None:
         draw(failures, sys.stdout)
 
 
-def _show_totals(part: Part) -> None:
+def _show_totals(part: TaskRows) -> None:
     from trioeval.report.tables import columns_table  # noqa: PLC0415 - after the run
 
     if part.head.task is not None:
-        say(f"task {inert(part.head.task, _NAME)}")
+        say(f"task {escape_control_characters(part.head.task, _NAME)}")
     draw(columns_table(part.head.columns, part.totals), sys.stderr)
     if (told := sentence(part.head, part.totals)) is not None:
         say(told)

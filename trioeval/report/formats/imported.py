@@ -18,6 +18,7 @@ import attrs
 
 from trioeval.errors import Problem, SuiteError
 from trioeval.grading import quote
+from trioeval.report.counts import counted
 from trioeval.report.formats.json import shallow
 from trioeval.report.head import Head, HeadColumn
 from trioeval.report.records import left
@@ -55,7 +56,7 @@ class Problems:
 
 
 @attrs.frozen
-class Part:
+class DocumentPart:
     """A part of a document. A value of an unexpected type is a problem, and is left out."""
 
     value: Any
@@ -66,14 +67,14 @@ class Part:
         """Add a problem with this part."""
         self.problems.add(self.path, message)
 
-    def at(self, key: str) -> "Part":
+    def at(self, key: str) -> "DocumentPart":
         """Return the member of an object; nothing if this is not an object."""
         found = self.value.get(key) if isinstance(self.value, Mapping) else None
-        return Part(found, f"{self.path}.{key}", self.problems)
+        return DocumentPart(found, f"{self.path}.{key}", self.problems)
 
-    def of(self, value: Any) -> "Part":
+    def of(self, value: Any) -> "DocumentPart":
         """Return another value at the same path."""
-        return Part(value, self.path, self.problems)
+        return DocumentPart(value, self.path, self.problems)
 
     def mapping(self) -> Mapping[str, Any]:
         """Return the object; an empty one if there is no value."""
@@ -85,10 +86,10 @@ class Part:
         found: Sequence[Any] = self._of(list, "a list", [])
         return found
 
-    def parts(self) -> Sequence["Part"]:
+    def parts(self) -> Sequence["DocumentPart"]:
         """Return the members of the list."""
         return [
-            Part(value, f"{self.path}[{n}]", self.problems)
+            DocumentPart(value, f"{self.path}[{n}]", self.problems)
             for n, value in enumerate(self.sequence())
         ]
 
@@ -131,7 +132,7 @@ class Part:
         return default
 
 
-def imported_row(row: Part, eval_id: str) -> dict[str, Any]:
+def imported_row(row: DocumentPart, eval_id: str) -> dict[str, Any]:
     """Return the record of a row.
 
     Args:
@@ -177,13 +178,13 @@ def _with_rest(told: dict[str, Any], found: Mapping[str, Any]) -> dict[str, Any]
     return {**told, **left(found, told)}
 
 
-def usage_of(told: Part) -> dict[str, Any]:
+def usage_of(told: DocumentPart) -> dict[str, Any]:
     """Return the token usage with all of its numbers, those of judges included."""
     judges = _tokens(told.at("assertions"))
     return {**_tokens(told), "assertions": judges}
 
 
-def _tokens(told: Part) -> dict[str, Any]:
+def _tokens(told: DocumentPart) -> dict[str, Any]:
     details = told.at(_DETAILS)
     for part in (told, details):
         part.mapping()
@@ -193,7 +194,7 @@ def _tokens(told: Part) -> dict[str, Any]:
     }
 
 
-def _failure_reason(row: Part, graded: Mapping[str, Any] | None) -> int:
+def _failure_reason(row: DocumentPart, graded: Mapping[str, Any] | None) -> int:
     said = row.at("failureReason")
     if said.value in _REASONS and not isinstance(said.value, bool):
         return int(said.value)
@@ -207,7 +208,7 @@ def _failure_reason(row: Part, graded: Mapping[str, Any] | None) -> int:
     return _ERROR if graded is None and row.at("error").value else 1
 
 
-def _named(part: Part, key: str) -> Mapping[str, Any]:
+def _named(part: DocumentPart, key: str) -> Mapping[str, Any]:
     """Return an object that may be written as a text; null members count as missing."""
     part = part.of({key: part.value}) if isinstance(part.value, str) else part
     said = part.mapping()
@@ -216,7 +217,7 @@ def _named(part: Part, key: str) -> Mapping[str, Any]:
     return {name: fact for name, fact in said.items() if fact is not None}
 
 
-def _test_case(part: Part) -> dict[str, Any]:
+def _test_case(part: DocumentPart) -> dict[str, Any]:
     said = part.mapping()
     told = {
         "description": part.at("description").text(),
@@ -229,7 +230,7 @@ def _test_case(part: Part) -> dict[str, Any]:
     return _with_rest(told, said)
 
 
-def _response(part: Part, used: Mapping[str, Any]) -> dict[str, Any] | None:
+def _response(part: DocumentPart, used: Mapping[str, Any]) -> dict[str, Any] | None:
     if part.value is None:
         return None
     said, usage = part.mapping(), part.at("tokenUsage")
@@ -247,14 +248,14 @@ def _response(part: Part, used: Mapping[str, Any]) -> dict[str, Any] | None:
     return _with_rest(told, said)
 
 
-def _graded(part: Part) -> dict[str, Any] | None:
+def _graded(part: DocumentPart) -> dict[str, Any] | None:
     if part.value is None:
         return None
     parts = part.at("componentResults").parts()
     return {**_verdict(part), "componentResults": [*map(_verdict, parts)]}
 
 
-def _verdict(part: Part) -> dict[str, Any]:
+def _verdict(part: DocumentPart) -> dict[str, Any]:
     said, passed = part.mapping(), part.at("pass").truth()
     weights, metadata = part.at("namedScoreWeights").numbers(), part.at("metadata").mapping()
     part.at("metadata").at("assertionSet").mapping()
@@ -274,7 +275,7 @@ def _verdict(part: Part) -> dict[str, Any]:
     }
 
 
-def _own(part: Part, record: Mapping[str, Any]) -> Mapping[str, Any]:
+def _own(part: DocumentPart, record: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the members that only trioeval writes; for rows of other programs they are derived."""
     said = part.mapping()
     outcome = said.get("outcome", "failed" if record["failureReason"] == _ERROR else "done")
@@ -347,7 +348,7 @@ def imported(data: bytes, file: Path) -> Imported:
         if file.suffix.lower() == ".jsonl":
             found = [_of_lines(text, problems, eval_id)]
         else:
-            found = [*_of_document(Part(json.loads(text), "$", problems), eval_id)]
+            found = [*_of_document(DocumentPart(json.loads(text), "$", problems), eval_id)]
     except UnicodeDecodeError as error:
         problems.add("$", f"must be UTF-8, got byte {data[error.start]:#04x} at {error.start}")
     except json.JSONDecodeError as error:
@@ -357,12 +358,16 @@ def imported(data: bytes, file: Path) -> Imported:
         problems.add("$", "is nested too deeply")
     if told := problems.found[:_MANY]:
         if more := len(problems.found) - len(told):
-            told.append(Problem("$", f"and {more} more problems", file=problems.file))
+            told.append(
+                Problem(
+                    "$", f"and {counted(more, 'more problem', 'more problems')}", file=problems.file
+                )
+            )
         raise SuiteError(told)
     return Imported(found)
 
 
-def _of_document(whole: Part, eval_id: str) -> Iterator[ImportedTask]:
+def _of_document(whole: DocumentPart, eval_id: str) -> Iterator[ImportedTask]:
     eval_id = whole.at("evalId").text() or eval_id
     tasks = whole.at("tasks")
     if tasks.value is None:
@@ -372,7 +377,7 @@ def _of_document(whole: Part, eval_id: str) -> Iterator[ImportedTask]:
         yield _task(tasks.at(name), eval_id, name)
 
 
-def _task(whole: Part, eval_id: str, task: str | None) -> ImportedTask:
+def _task(whole: DocumentPart, eval_id: str, task: str | None) -> ImportedTask:
     whole.mapping()
     inner = whole.at("results")
     if not isinstance(inner.value, Mapping):
@@ -410,7 +415,7 @@ def _task(whole: Part, eval_id: str, task: str | None) -> ImportedTask:
     )
 
 
-def _rows_of(inner: Part) -> tuple[Sequence[Part], Sequence[Part]]:
+def _rows_of(inner: DocumentPart) -> tuple[Sequence[DocumentPart], Sequence[DocumentPart]]:
     """Return the rows and the columns of a document."""
     table = inner.at("table")
     if isinstance(table.value, Mapping):
@@ -421,7 +426,7 @@ def _rows_of(inner: Part) -> tuple[Sequence[Part], Sequence[Part]]:
     return inner.at("results").parts(), inner.at("prompts").parts()
 
 
-def _table_rows(table: Part, prompts: Sequence[Part]) -> Iterator[Part]:
+def _table_rows(table: DocumentPart, prompts: Sequence[DocumentPart]) -> Iterator[DocumentPart]:
     """Return the cells of a table of version 2 as rows."""
     names = table.at("head").at("vars").value or []
     for nth, line in enumerate(table.at("body").parts()):
@@ -454,7 +459,7 @@ def _of_lines(text: str, problems: Problems, eval_id: str) -> ImportedTask:
         if line.strip():
             problems.line = number
             try:
-                row = Part(json.loads(line), "$", problems)
+                row = DocumentPart(json.loads(line), "$", problems)
             except json.JSONDecodeError as error:
                 problems.add("$", f"is not JSON: {error.msg}")
             else:
@@ -481,7 +486,7 @@ def _of_lines(text: str, problems: Problems, eval_id: str) -> ImportedTask:
     )
 
 
-def _records(rows: Sequence[Part], eval_id: str) -> list[dict[str, Any]]:
+def _records(rows: Sequence[DocumentPart], eval_id: str) -> list[dict[str, Any]]:
     records = [imported_row(row, eval_id) for row in rows]
     if rows:
         _tell_twins(records, rows[0].problems)
@@ -501,7 +506,7 @@ def _sorted(records: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]
     return sorted(records, key=lambda record: (record["testIdx"], record["promptIdx"]))
 
 
-def _column(prompt: Part) -> HeadColumn:
+def _column(prompt: DocumentPart) -> HeadColumn:
     said = prompt.mapping()
     raw = prompt.at("raw").text() or ""
     label = prompt.at("label").of(said.get("label") or said.get("display")).text()
@@ -527,7 +532,7 @@ def _column_of(record: Mapping[str, Any]) -> HeadColumn:
     return HeadColumn(id=record["promptId"], raw=label, label=label, provider=name)
 
 
-def _derived(prompt: Part) -> dict[str, float]:
+def _derived(prompt: DocumentPart) -> dict[str, float]:
     """Return metrics of a column that no row contributed to."""
     metrics = prompt.at("metrics")
     counted = metrics.mapping().get("namedScoresCount")

@@ -82,7 +82,7 @@ _INPUT = 5120  # characters of an input or target in a summary
 
 
 @attrs.frozen(kw_only=True)
-class Sample:
+class InspectSample:
     """A row as a sample."""
 
     id: str | int
@@ -95,7 +95,7 @@ class Sample:
     """Return the sample without large values."""
 
 
-def sample_of(record: RowRecord, sample_id: str | int, epoch: int) -> Sample:
+def sample_of(record: RowRecord, sample_id: str | int, epoch: int) -> InspectSample:
     """Return the sample of a row.
 
     Args:
@@ -123,7 +123,7 @@ def sample_of(record: RowRecord, sample_id: str | int, epoch: int) -> Sample:
     if record.latency_ms is not None:
         shared["working_time"] = record.latency_ms / 1000
     messages = [*_as_messages(asked), *_answer(record, model)]
-    error = record.error or "no reason is known"
+    error = record.error or "no reason given"
     failed = not record.status.has_verdict
     whole = {
         **shared,
@@ -141,7 +141,7 @@ def sample_of(record: RowRecord, sample_id: str | int, epoch: int) -> Sample:
         "completed": True,
         "message_count": len(messages),
     }
-    return Sample(id=sample_id, epoch=epoch, scores=numbers, whole=whole, summary=summary)
+    return InspectSample(id=sample_id, epoch=epoch, scores=numbers, whole=whole, summary=summary)
 
 
 def model_usage(usage: Mapping[str, Any], cost: float | None) -> Json:
@@ -310,7 +310,7 @@ def logs_of(path: Path, parts: Sequence[Results]) -> Mapping[Path, LogColumn]:
         if part.totals.columns[column].rows
     ]
     if not found:
-        raise OutputError("no task has rows, and an Inspect log is of nothing else")
+        raise OutputError("no task has rows, which an Inspect log needs")
     if len(found) == 1:
         return {path: found[0]}
     width = len(str(len(found)))
@@ -386,7 +386,7 @@ class _Sums:
     model: str | None = None
     scores: dict[str, _Scores] = attrs.field(factory=dict)
 
-    def add(self, sample: Sample, record: RowRecord) -> None:
+    def add(self, sample: InspectSample, record: RowRecord) -> None:
         self.ids[str(sample.id)] = sample.id
         self.epochs = max(self.epochs, sample.epoch)
         self.samples += 1
@@ -401,7 +401,7 @@ class _Sums:
             yield {"scorer": name, "reducer": "mean", "samples": means}
 
 
-def _samples(column: LogColumn, sums: _Sums) -> Iterator[Sample]:
+def _samples(column: LogColumn, sums: _Sums) -> Iterator[InspectSample]:
     """Yield the rows that started. Repeats of a test are epochs of one sample."""
     ids: dict[int, list[str | int]] = {}
     seen: Counter[tuple[int, int]] = Counter()

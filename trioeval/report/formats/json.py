@@ -97,7 +97,7 @@ def shallow(value: Any) -> Any:
 
 
 def _is_flat(value: Any) -> bool:
-    """Whether a value is surely flat: a quick test that is enough for most values."""
+    """Return whether a value is surely flat: a quick test that is enough for most values."""
     kind = type(value)
     return kind in _LEAVES or (kind is dict and _LEAVES.issuperset(map(type, value.values())))
 
@@ -159,7 +159,7 @@ def json_chunks(document: Any, margin: str = "\n") -> Iterator[str]:
 
 
 def has_stream(document: Any) -> bool:
-    """Whether a document is an iterator, or an object that holds one at any depth."""
+    """Return whether a document is an iterator, or an object that holds one at any depth."""
     match document:
         case dict():
             return any(has_stream(part) for part in document.values())

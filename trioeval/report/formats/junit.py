@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from trioeval.inert import inert
 from trioeval.report.columns import dataset_lines, failure_line, trouble
 from trioeval.report.records import RowRecord, agent_lines
 from trioeval.report.results import Results
 from trioeval.report.totals import ColumnTotals
 from trioeval.run import Status
 from trioeval.text import score_text
+from trioeval.text_safety import escape_control_characters
 
 # XML text and documents.
 #
@@ -126,10 +126,10 @@ def junit_chunks(*parts: Results) -> Iterator[str]:
 
 def _names(results: Results) -> Iterator[str]:
     """Yield each column as `[provider] prompt N`; N counts the columns of a provider name."""
-    task = "" if results.task is None else f"{inert(results.task, _NAME)}: "
+    task = "" if results.task is None else f"{escape_control_characters(results.task, _NAME)}: "
     seen: Counter[str] = Counter()
     for column in results.columns:
-        name = inert(column.provider, _NAME)
+        name = escape_control_characters(column.provider, _NAME)
         seen[name] += 1
         yield f"{task}[{name}] prompt {seen[name]}"
 
@@ -139,13 +139,13 @@ def _dataset(results: Results) -> Iterator[str]:
     dataset = results.shown_dataset()
     if dataset is None:
         return
-    name = inert(results.task or "", _NAME)
+    name = escape_control_characters(results.task or "", _NAME)
     about = {"name": name, **_counts((), (results,)), "timestamp": results.head.utc_created}
     yield f"  <testsuite{xml_attributes(about)}>\n"
     case = {"classname": name, "name": "dataset", "time": _seconds(1000 * dataset.duration_s)}
     yield f"    <testcase{xml_attributes(case)}>\n"
     if (why := trouble(dataset)) is not None:
-        attributes = {"message": inert(why, _MESSAGE), "type": "dataset"}
+        attributes = {"message": escape_control_characters(why, _MESSAGE), "type": "dataset"}
         rows = xml_text("\n".join(map(failure_line, dataset.failures)))
         yield f"      <failure{xml_attributes(attributes)}>{rows}</failure>\n"
     told = xml_text("\n".join(dataset_lines(dataset)))
@@ -169,7 +169,7 @@ def _counts(columns: Sequence[ColumnTotals], parts: Sequence[Results] = ()) -> d
 
 
 def _case(row: RowRecord, suite_name: str) -> Iterator[str]:
-    name = inert(row.name, _NAME)
+    name = escape_control_characters(row.name, _NAME)
     about = {
         "classname": suite_name,
         "name": f"row {row.number} ({name})" if name else f"row {row.number}",
@@ -204,7 +204,7 @@ def _properties(row: RowRecord) -> dict[str, object]:
 
 def _trouble(row: RowRecord) -> str:
     reason = row.error or "assertion failed"
-    attributes = {"message": inert(reason, _MESSAGE)}
+    attributes = {"message": escape_control_characters(reason, _MESSAGE)}
     if row.status is Status.FAIL:
         failed = [part.type or "assertion" for part in row.parts if not part.passed]
         lines = [f"Score: {score_text(row.score)}", f"Reason: {reason}"]

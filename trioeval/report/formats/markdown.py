@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from trioeval.columns.makers.base import OWN_LANES
-from trioeval.inert import inert
 from trioeval.report.activity import WAIT_WORDS, labels_of, lane_names, longest_waits
 from trioeval.report.columns import dataset_lines
 from trioeval.report.counts import counted, money
@@ -19,6 +18,7 @@ from trioeval.report.summary import not_graded_line, not_run_line
 from trioeval.report.tables import UNFINISHED, FailureGroup, Failures
 from trioeval.report.totals import ColumnTotals, Totals, counts_text, nearest_rank, percent
 from trioeval.run import Status
+from trioeval.text_safety import escape_control_characters
 
 # Workflow commands of GitHub Actions: lines of a log that the runner executes. Pure.
 
@@ -94,7 +94,7 @@ def code(text: object, width: int = _NAME) -> str:
         >>> print(code("a | b <i>"), code("`x`"), code(""))
         `a \| b <i>` `` `x` `` –
     """
-    plain = inert(text, width)
+    plain = escape_control_characters(text, width)
     if not plain:
         return "–"
     fence = "`" * (1 + max(map(len, _BACKTICKS.findall(plain)), default=0))

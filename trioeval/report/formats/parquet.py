@@ -52,54 +52,52 @@ def _of(*path: str) -> Callable[[Results, RowRecord], Any]:
 PARQUET_COLUMNS: Sequence[ParquetColumn] = (
     ParquetColumn("run", "text", "the run's id", lambda part, _: part.head.eval_id),
     ParquetColumn("task", "text", "the task's id", lambda part, _: part.task),
-    ParquetColumn("row_id", "text", "the row's id, as everywhere", _of("id")),
+    ParquetColumn("row_id", "text", "the row's id", _of("id")),
     ParquetColumn("test", "int", "the number of its test, from 0", _of("test_idx")),
-    ParquetColumn("prompt_number", "int", "that of its provider and prompt", _of("prompt_idx")),
-    ParquetColumn("repeat", "int", "that of its repetition", _of("repeat")),
+    ParquetColumn(
+        "prompt_number", "int", "the number of its provider and prompt", _of("prompt_idx")
+    ),
+    ParquetColumn("repeat", "int", "the number of its repeat", _of("repeat")),
     ParquetColumn("provider", "text", "label or id of the provider", _of("provider")),
     ParquetColumn("prompt_label", "text", "label of the prompt", _of("prompt_label")),
-    ParquetColumn("description", "text", "what the suite calls the test", _of("title")),
+    ParquetColumn("description", "text", "the title of the test", _of("title")),
     ParquetColumn("vars", "json", "its variables", _of("vars")),
-    ParquetColumn("prompt", "text", "what was asked, rendered", _of("prompt")),
+    ParquetColumn("prompt", "text", "the rendered prompt", _of("prompt")),
     ParquetColumn(
         "output",
         "text",
-        "what was answered, after transforms; JSON text where it is no text",
+        "the output after transforms; JSON text if it is not a text",
         _of("output"),
     ),
     ParquetColumn(
         "status", "text", "`pass`, `fail`, `error` or `not_run`", lambda _, row: row.status.value
     ),
     ParquetColumn("score", "float", "the score, from 0 to 1", _of("score")),
-    ParquetColumn("outcome", "text", "how its job ended", _of("outcome")),
-    ParquetColumn("reason", "text", "why it passed or failed", _of("verdict", "reason")),
-    ParquetColumn("error", "text", "why it failed, or has no verdict", _of("error")),
-    ParquetColumn(
-        "error_kind", "text", "in which of the known ways its call failed", _of("own", "errorKind")
-    ),
+    ParquetColumn("outcome", "text", "the outcome of its job", _of("outcome")),
+    ParquetColumn("reason", "text", "the reason of its verdict", _of("verdict", "reason")),
+    ParquetColumn("error", "text", "the reason of a failure, or the error", _of("error")),
+    ParquetColumn("error_kind", "text", "the kind of a failed call", _of("own", "errorKind")),
     ParquetColumn("metrics", "json", "its named scores", _of("named_scores")),
     ParquetColumn(
-        "latency_ms", "float", "milliseconds until the reply was there", _of("latency_ms")
+        "latency_ms", "float", "milliseconds until the reply was complete", _of("latency_ms")
     ),
+    ParquetColumn("wait_ms", "float", "milliseconds of waiting for its lane", _of("own", "waitMs")),
     ParquetColumn(
-        "wait_ms", "float", "milliseconds that it waited for its lane", _of("own", "waitMs")
+        "first_token_ms", "float", "milliseconds until the first token", _of("own", "firstTokenMs")
     ),
-    ParquetColumn(
-        "first_token_ms", "float", "milliseconds until the reply began", _of("own", "firstTokenMs")
-    ),
-    ParquetColumn("calls", "int", "requests that were made for it", _of("own", "attempts")),
-    ParquetColumn("tokens", "int", "tokens, judges left out", _of("usage", "total")),
-    ParquetColumn("prompt_tokens", "int", "those of what was asked", _of("usage", "prompt")),
-    ParquetColumn("completion_tokens", "int", "those of the reply", _of("usage", "completion")),
-    ParquetColumn("cost_usd", "float", "US dollars, judges left out", _of("cost")),
+    ParquetColumn("calls", "int", "the number of requests", _of("own", "attempts")),
+    ParquetColumn("tokens", "int", "tokens, without judges", _of("usage", "total")),
+    ParquetColumn("prompt_tokens", "int", "tokens of the prompt", _of("usage", "prompt")),
+    ParquetColumn("completion_tokens", "int", "tokens of the reply", _of("usage", "completion")),
+    ParquetColumn("cost_usd", "float", "US dollars, without judges", _of("cost")),
     ParquetColumn("grading_cost_usd", "float", "US dollars of judges", _of("grading_cost")),
     ParquetColumn(
         "cached", "bool", "whether the reply came from the cache", _of("response", "cached")
     ),
     ParquetColumn(
-        "finish_reason", "text", "why the model stopped", _of("response", "finishReason")
+        "finish_reason", "text", "the finish reason of the model", _of("response", "finishReason")
     ),
-    ParquetColumn("metadata", "json", "what the test says of itself", _of("test", "metadata")),
+    ParquetColumn("metadata", "json", "the metadata of the test", _of("test", "metadata")),
 )
 
 

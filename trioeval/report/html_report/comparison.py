@@ -75,7 +75,7 @@ def compare_chunks(
 
 
 @attrs.define
-class _Last:
+class _LastRecord:
     """A reader of records that remembers the last one."""
 
     record: RowRecord = attrs.field(init=False)
@@ -97,7 +97,7 @@ class _Compared:
         by: By,
     ) -> None:
         self._before, self._after = before, after
-        self._old = _Last()
+        self._old = _LastRecord()
         self.strip = after[0].info.strip
         self.comparison = Comparison(lambda: self._old.of(before), by=by)
 
@@ -106,7 +106,7 @@ class _Compared:
         index, details = Packs(0, "index"), Packs(0, "details")
         wanted = bytearray()  # one for each row of the old run: whether it is shown
         rows = 0
-        new = _Last()
+        new = _LastRecord()
         for change in self.comparison.changes(new.of(self._after)):
             if (place := change.before_row) is not None:
                 wanted.extend(bytes(max(0, place + 1 - len(wanted))))

@@ -62,7 +62,7 @@ def _facts(record: RowRecord) -> Iterator[str]:
 def _blocks(record: RowRecord, most: int) -> Iterator[Block]:
     if not record.status.has_verdict:
         yield from _text("error", record.error, most)
-        yield from _text("what the provider sent", record.own.get("bodyExcerpt"), most)
+        yield from _text("response of the provider", record.own.get("bodyExcerpt"), most)
     yield from _question(record, most)
     yield from _agent(record, most)
     yield from _checks(record)
@@ -111,7 +111,7 @@ def _checks(record: RowRecord) -> Iterator[Block]:
     if is_judged and (not parts or record.status is not Status.PASS):
         yield from _text("reason", record.reason, _REASON)
     if parts:
-        title = "assertions" if is_judged else "judged before it ended"
+        title = "assertions" if is_judged else "graded before the error"
         yield ["checks", title, [_check(part) for part in parts[:_PARTS]]]
     if len(parts) > _PARTS:
         yield from _text(

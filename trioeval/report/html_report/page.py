@@ -88,7 +88,7 @@ _MAPS = ("//# sourceMappingURL=", "/*# sourceMappingURL=")
 
 
 @attrs.frozen
-class Assets:
+class PageAssets:
     """The scripts and styles of a page."""
 
     scripts: Sequence[str]
@@ -145,10 +145,10 @@ def _script_json(data: Mapping[str, Any]) -> Markup:
 
 
 @cache
-def _assets() -> Assets:
+def _assets() -> PageAssets:
     report = files("trioeval.report")
     own = [_text(report / "html_report" / name) for name in _OWN]
-    return Assets(
+    return PageAssets(
         scripts=[*(_text(report / path) for path in _SCRIPTS), "".join(own)],
         styles=[
             *(_text(report / path) for path in _STYLES),

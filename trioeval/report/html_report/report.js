@@ -217,7 +217,7 @@ async function start() {
     const part = await loading[Number(section.dataset.part)];
     if (!part) return; // a dataset
     if (part.rows.length) matrices.push(new Matrix(section, part, (from, row) => sheet.open(from, row)));
-    else section.querySelector(".matrix").append(make("p", { class: "note" }, "There are no rows to show."));
+    else section.querySelector(".matrix").append(make("p", { class: "note" }, "No rows."));
   });
   addTheme(() => {
     for (const id in drawings) {

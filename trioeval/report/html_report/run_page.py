@@ -69,7 +69,7 @@ def dataset_html(result: DatasetResult, inert: Inert) -> Iterator[str]:
     if result.failures:
         lines = "\n".join(map(failure_line, result.failures[:_SHOWN]))
         yield (
-            f"<details><summary>rows that are not there</summary><div>{inert(lines, 40 * _TEXT)}</div>"
+            f"<details><summary>dropped rows</summary><div>{inert(lines, 40 * _TEXT)}</div>"
             "</details>\n"
         )
 
@@ -232,7 +232,7 @@ class Bar:
 
 
 @attrs.frozen(kw_only=True)
-class Column:
+class ColumnSummary:
     """A column of the run in the summary."""
 
     provider: str
@@ -295,7 +295,7 @@ def sentence_of(totals: Totals) -> dict[str, Any]:
     }
 
 
-def lines_of(results: Results) -> Iterator[Column]:
+def lines_of(results: Results) -> Iterator[ColumnSummary]:
     """Yield the columns of a task.
 
     Args:
@@ -305,7 +305,7 @@ def lines_of(results: Results) -> Iterator[Column]:
         yield _column(column, results.prompt_text(column.label), totals)
 
 
-def _column(column: HeadColumn, prompt: str, totals: ColumnTotals) -> Column:
+def _column(column: HeadColumn, prompt: str, totals: ColumnTotals) -> ColumnSummary:
     passed, rows = totals.passed, totals.rated
     rate = f"{percent(passed, rows)} % of {rows}" if rows else None
     estimate = totals.sums.pass_interval()
@@ -315,7 +315,7 @@ def _column(column: HeadColumn, prompt: str, totals: ColumnTotals) -> Column:
         low, high = max(0.0, estimate.low), min(1.0, estimate.high)
         interval = f"{100 * low:.1f} to {100 * high:.1f}"
         bar = Bar(*(round(_BAR * share, 1) for share in (passed / rows, low, high)))
-    return Column(
+    return ColumnSummary(
         provider=column.provider,
         prompt=prompt,
         rows=totals.rows,

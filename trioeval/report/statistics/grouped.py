@@ -29,7 +29,7 @@ _FREE = 0xFFFFFFFF
 
 
 @attrs.frozen
-class Place:
+class RowPlace:
     """The test and the cluster of a row as digests."""
 
     test: int
@@ -39,14 +39,14 @@ class Place:
 
 
 @attrs.define
-class Numbering:
+class KeyNumbers:
     """A numbering of 64-bit keys from 0, in the order of their arrival, in 12 to 24 bytes for each.
 
     A hash table with open addressing, as a dict takes a hundred bytes for each key. Keys are digests, and
     their own bits spread them.
 
     Example:
-        >>> numbering = Numbering()
+        >>> numbering = KeyNumbers()
         >>> [numbering.number(key) for key in (7, 2**64 - 1, 7)]
         [0, 1, 0]
     """
@@ -93,7 +93,7 @@ class Sums:
     totals: "array[float]" = attrs.field(factory=lambda: array("d"), repr=False)
     weights: "array[float]" = attrs.field(factory=lambda: array("d"), repr=False)
     is_share: bool = True
-    """Whether all values are within 0 to 1."""
+    """True if all values are within 0 to 1."""
 
     @property
     def count(self) -> int:
@@ -117,14 +117,14 @@ class Sums:
 
 
 @attrs.define
-class Grouping:
+class TestClusters:
     """The tests, and the clusters that they share."""
 
-    _tests: Numbering = attrs.field(factory=Numbering)
+    _tests: KeyNumbers = attrs.field(factory=KeyNumbers)
     _clusters: "array[int]" = attrs.field(factory=lambda: array("Q"), repr=False)
     """The clusters by test; empty while each test is its own."""
 
-    def number(self, place: Place) -> int:
+    def number(self, place: RowPlace) -> int:
         """Return the number of a test, from 0."""
         test = self._tests.number(place.test)
         if place.cluster:
@@ -177,7 +177,7 @@ class Grouping:
 class SumsByTest:
     """The sums of the rows of a column, or of pairs of rows."""
 
-    tests: Grouping = attrs.field(factory=Grouping)
+    tests: TestClusters = attrs.field(factory=TestClusters)
     passes: Sums = attrs.field(factory=Sums)
     scores: Sums = attrs.field(factory=Sums)
     metrics: dict[str, Sums] = attrs.field(factory=dict)
@@ -197,7 +197,7 @@ class ColumnSums(SumsByTest):
     verdict.
     """
 
-    def add(self, place: Place, *, passed: bool, score: float | None) -> int:
+    def add(self, place: RowPlace, *, passed: bool, score: float | None) -> int:
         """Count a row.
 
         Args:

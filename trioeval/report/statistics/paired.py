@@ -35,7 +35,7 @@ from trioeval.report.statistics.estimates import (
     mean,
     ratio,
 )
-from trioeval.report.statistics.grouped import Place, Sums, SumsByTest
+from trioeval.report.statistics.grouped import RowPlace, Sums, SumsByTest
 from trioeval.report.statistics.power import detectable, needed
 
 # Differences of two pass rates over the same rows, with intervals that hold even if few rows differ, or none.
@@ -311,7 +311,7 @@ _MOST = 1e7
 
 
 @attrs.frozen(kw_only=True)
-class Finding:
+class DifferenceFinding:
     """A number of a column in two runs, and the test of its difference."""
 
     before: Estimate | None
@@ -328,7 +328,7 @@ class Finding:
 
     @property
     def answer(self) -> Answer | None:
-        """Whether the number is better or worse beyond chance; None if that is unknown."""
+        """True if the number is better or worse beyond chance; None if that is unknown."""
         if self.difference is None or self.adjusted is None:
             return None
         if self.adjusted > 1 - self.difference.confidence:
@@ -391,9 +391,9 @@ class PairSums(SumsByTest):
     """Rows that only the later run passes."""
     worse: int = 0
     is_score_pass: bool = True
-    """Whether the scores of all rows only repeat whether the rows passed."""
+    """True if the scores of all rows only repeat whether the rows passed."""
 
-    def add(self, place: Place, *, passed: int, score: float | None) -> int:
+    def add(self, place: RowPlace, *, passed: int, score: float | None) -> int:
         """Count a pair.
 
         Args:
@@ -415,14 +415,16 @@ class PairSums(SumsByTest):
 
     def passed(
         self, before: Estimate | None, after: Estimate | None, confidence: float = CONFIDENCE
-    ) -> Finding:
+    ) -> DifferenceFinding:
         """Return the test of whether other rows pass: McNemar's test, in clusters if rows belong together."""
         by_cluster = self.tests.by_cluster(self.passes)
         parted = self.better, self.worse
         found = clustered_paired_proportion(by_cluster, parted, self.passes.count, confidence)
         signs = (round(total) for total, _ in by_cluster())
         p_value = None if found is None else clustered_mcnemar(signs)
-        return Finding(before=before, after=after, difference=found, p_value=p_value, most=1.0)
+        return DifferenceFinding(
+            before=before, after=after, difference=found, p_value=p_value, most=1.0
+        )
 
     def scored(
         self,
@@ -430,7 +432,7 @@ class PairSums(SumsByTest):
         after: Estimate | None,
         confidence: float = CONFIDENCE,
         bootstrap: Bootstrap | None = None,
-    ) -> Finding:
+    ) -> DifferenceFinding:
         """Return the test of whether scores differ, by Student's t, whatever the method of the interval."""
         found = self.tests.mean(self.scores, confidence, bootstrap)
         return _found(found, before, after)
@@ -441,7 +443,7 @@ class PairSums(SumsByTest):
         after: Mapping[str, Estimate],
         confidence: float = CONFIDENCE,
         bootstrap: Bootstrap | None = None,
-    ) -> Iterator[tuple[str, Finding]]:
+    ) -> Iterator[tuple[str, DifferenceFinding]]:
         """Return the tests of the metrics, by name, sorted."""
         for name in sorted({*before, *after}):
             sums = self.metrics.get(name, _NOTHING)
@@ -449,17 +451,21 @@ class PairSums(SumsByTest):
             yield name, _found(found, before.get(name), after.get(name))
 
 
-def _found(found: Estimate | None, before: Estimate | None, after: Estimate | None) -> Finding:
+def _found(
+    found: Estimate | None, before: Estimate | None, after: Estimate | None
+) -> DifferenceFinding:
     p_value = None if found is None else chance_of(found)
     if found is not None:
         are_shares = all(side is not None and side.within is not None for side in (before, after))
         found = attrs.evolve(found, within=(-1.0, 1.0) if are_shares else None)
-    return Finding(before=before, after=after, difference=found, p_value=p_value)
+    return DifferenceFinding(before=before, after=after, difference=found, p_value=p_value)
 
 
 _NOTHING = Sums()
 
 
-def adjusted(findings: Sequence[Finding], p_values: Sequence[float | None]) -> Sequence[Finding]:
+def adjusted(
+    findings: Sequence[DifferenceFinding], p_values: Sequence[float | None]
+) -> Sequence[DifferenceFinding]:
     """Return the same findings with adjusted p-values."""
     return [attrs.evolve(found, adjusted=p) for found, p in zip(findings, p_values, strict=True)]

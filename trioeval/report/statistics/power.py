@@ -155,5 +155,5 @@ def _needed(alike: float, own: float, effect: float, confidence: float, power: f
 
 def _check_effect(effect: float) -> None:
     if not effect:
-        msg = "the effect must not be 0: no number of tests tells what is not there"
+        msg = "the effect must not be 0: no number of tests can show a difference of 0"
         raise ValueError(msg)

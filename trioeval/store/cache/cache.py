@@ -20,7 +20,7 @@ import attrs
 import trio
 
 from trioeval.errors import StoreError
-from trioeval.evaluation.journal import Paid
+from trioeval.evaluation.journal import RecordedReply
 from trioeval.providers.bounds import MOST_BYTES
 from trioeval.store.cache.backends import CacheBackend, FileBackend, MemoryBackend, Waiting
 from trioeval.store.cache.entry import to_entry
@@ -57,7 +57,7 @@ class Cache:
 
     _shelf: CacheBackend
     _wall: Callable[[], float]
-    _flights: SingleFlight[Paid] = attrs.field(factory=SingleFlight)
+    _flights: SingleFlight[RecordedReply] = attrs.field(factory=SingleFlight)
     _hits: int = 0
     _shared: int = 0
     _calls: int = 0
@@ -76,12 +76,12 @@ class Cache:
     async def reply(
         self,
         key: bytes,
-        fetch: Callable[[], Awaitable[Paid]],
+        fetch: Callable[[], Awaitable[RecordedReply]],
         waiting: Waiting,
         *,
         refresh: bool = False,
         most_bytes: int = MOST_BYTES,
-    ) -> Paid:
+    ) -> RecordedReply:
         """See `ReplyCache`. A checkpoint, unless nothing is found and `fetch` is not one.
 
         If no entry exists and no equal call is in progress, `fetch` is called in the same step. `cached` is
@@ -110,7 +110,7 @@ class Cache:
         """Return a snapshot."""
         return CacheStatistics(hits=self._hits, shared=self._shared, calls=self._calls)
 
-    def _find(self, key: bytes, most_bytes: int) -> Paid | None:
+    def _find(self, key: bytes, most_bytes: int) -> RecordedReply | None:
         entry = self._shelf.find(key)
         if entry is None:
             return None
@@ -123,12 +123,12 @@ class Cache:
     async def _fetch(
         self,
         key: bytes,
-        fetch: Callable[[], Awaitable[Paid]],
+        fetch: Callable[[], Awaitable[RecordedReply]],
         waiting: Waiting,
         most_bytes: int,
         *,
         refresh: bool,
-    ) -> Paid:
+    ) -> RecordedReply:
         if refresh:
             return await self._call(key, fetch, refresh=True)
         async with self._shelf.lead(key, waiting) as entry:
@@ -138,8 +138,8 @@ class Cache:
             return await self._call(key, fetch)
 
     async def _call(
-        self, key: bytes, fetch: Callable[[], Awaitable[Paid]], *, refresh: bool = False
-    ) -> Paid:
+        self, key: bytes, fetch: Callable[[], Awaitable[RecordedReply]], *, refresh: bool = False
+    ) -> RecordedReply:
         self._calls += 1
         paid = await fetch()
         entry = to_entry(paid, self._wall())
@@ -221,7 +221,7 @@ async def open_cache(
     finally:
         files.close_claiming()
         writer.put(StopWriting())
-        # Paid replies must be stored even if the run was cancelled.
+        # RecordedReply replies must be stored even if the run was cancelled.
         with trio.move_on_after(CLOSE_GRACE, shield=True):
             await trio.to_thread.run_sync(writer.join, abandon_on_cancel=True)
         files.close()

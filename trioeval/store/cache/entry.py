@@ -5,7 +5,7 @@ import json
 import attrs
 
 from trioeval.errors import ProviderError
-from trioeval.evaluation.journal import Paid
+from trioeval.evaluation.journal import RecordedReply
 from trioeval.providers.bounds import has_more_marks, most_marks
 from trioeval.store.records import read_reply, reply_json
 
@@ -29,7 +29,7 @@ class CacheEntry:
     utc_created: float
     """The time of its creation: seconds since 1970."""
 
-    def paid(self, most_bytes: int) -> Paid:
+    def paid(self, most_bytes: int) -> RecordedReply:
         """Return the reply, a new object each time.
 
         Args:
@@ -48,7 +48,7 @@ class CacheEntry:
             raise ProviderError(
                 "malformed_reply", f"{what} (maxResponseBytes: {most_bytes}); {hint}"
             )
-        return Paid(read_reply(json.loads(self.text)), self.latency_ms, cached=True)
+        return RecordedReply(read_reply(json.loads(self.text)), self.latency_ms, cached=True)
 
     def is_fresh(self, now: float, ttl: float) -> bool:
         """Return whether it may be used: a clock set back makes no entry too old, or valid for ever.
@@ -61,7 +61,7 @@ class CacheEntry:
         return abs(now - self.utc_created) < ttl
 
 
-def to_entry(paid: Paid, now: float) -> CacheEntry | None:
+def to_entry(paid: RecordedReply, now: float) -> CacheEntry | None:
     """Return the entry for a reply; None if it is not cacheable.
 
     Not cacheable are empty replies, values that JSON cannot hold, and notices of a server that would not

@@ -25,7 +25,7 @@ from typing import TypeVar
 import attrs
 import trio
 
-from trioeval.agent.planner import Entry, Submission
+from trioeval.agent.planner import QueuedSubmission, Submission
 from trioeval.agent.processes import end_survivors
 from trioeval.errors import StoreError, UsageError
 from trioeval.nurseries import open_plain_nursery
@@ -231,7 +231,7 @@ class AgentPlanner:
         self._owners = Owners.of(self._database)
         self._connection.text_factory = readable_text
 
-    async def submit(self, submission: Submission, /) -> Entry:
+    async def submit(self, submission: Submission, /) -> QueuedSubmission:
         """See `Planner.submit`.
 
         Takes less than a millisecond, plus the time for which others keep the database locked. Processes that
@@ -248,7 +248,7 @@ class AgentPlanner:
                 raise UsageError(f"{id_!r}: an id with characters that no database can store")
         named = attrs.evolve(submission, run=plain(submission.run), task=plain(submission.task))
 
-        def put(line: QueueTransaction) -> Entry | None:
+        def put(line: QueueTransaction) -> QueuedSubmission | None:
             is_there = line.submit(named)
             line.schedule(self._limit)
             return line.entry(named.id) if is_there else None
@@ -266,11 +266,11 @@ class AgentPlanner:
             self._somebody.set()
         return entry
 
-    async def set_free(self, id_: str, /) -> Entry:
+    async def clear_dependencies(self, id_: str, /) -> QueuedSubmission:
         """See `Planner.set_free`."""
 
-        def free(line: QueueTransaction) -> Entry | None:
-            is_there = line.set_free(id_)
+        def free(line: QueueTransaction) -> QueuedSubmission | None:
+            is_there = line.clear_dependencies(id_)
             line.schedule(self._limit)
             return line.entry(id_) if is_there else None
 
@@ -312,7 +312,7 @@ class AgentPlanner:
             await self._change(let_next)
         await trio.lowlevel.checkpoint_if_cancelled()
 
-    async def snapshot(self) -> Sequence[Entry]:
+    async def snapshot(self) -> Sequence[QueuedSubmission]:
         """Return all readable entries of the queue, in order. Without side effects.
 
         Raises:
