@@ -72,8 +72,8 @@ def cells_of(
 
 
 def writer(cells: CellServices, prompt: str = "Write about {{ topic }}.", **more: Any) -> LlmMaker:
-    """Return the maker of a column `text`; keys of `Asking` go there."""
-    named = {field.name for field in attrs.fields(Asking)}
+    """Return the maker of a column `text`; keys of `ModelCallSettings` go there."""
+    named = {field.name for field in attrs.fields(ModelCallSettings)}
     asking = {name: value for name, value in more.items() if name in named}
     own = {name: value for name, value in more.items() if name not in named}
     column = LlmColumn(

@@ -128,7 +128,7 @@ def test_who_cannot_do_what_a_column_wants_is_reported_before_a_call(
 
 
 def test_keys_that_a_provider_does_not_know_are_reported_before_a_call() -> None:
-    asking = Asking(provider=0, prompt="p", config={"temprature": 1})
+    asking = ModelCallSettings(provider=0, prompt="p", config={"temprature": 1})
     settings = ColumnsSettings(columns=(LlmColumn(name="a", asking=asking),))
     (problem,) = wrong_models(settings, [spec_of(ProviderEntry(id=CHAT))])
     assert problem.path == "$.columns[0].config"

@@ -81,7 +81,9 @@ def test_rates_of_a_lane_are_rate_limits(why: WaitReason) -> None:
     assert names_of(waits(why))[-1] == "waiting_rate_limit"
 
 
-@pytest.mark.parametrize("why", [WaitReason.SLOT, WaitReason.TURN, WaitReason.CAP, WaitReason.BACKOFF, WaitReason.PAUSED])
+@pytest.mark.parametrize(
+    "why", [WaitReason.SLOT, WaitReason.TURN, WaitReason.CAP, WaitReason.BACKOFF, WaitReason.PAUSED]
+)
 def test_other_waits_are_for_the_lane(why: WaitReason) -> None:
     """They contain the kernel's word for the reason."""
     told = told_of(waits(why))
@@ -117,7 +119,9 @@ def test_a_queued_question_waits_for_the_same_cause_as_the_first() -> None:
     started = Admitted(1.5, 0, "lane")
     paced = attrs.evolve(waits(WaitReason.PACE), index=None)
     assert told_of(paced, started, turn(1))[-1].name == "waiting_lane"
-    assert told_of(waits(WaitReason.SHARED_LIMIT, SHORT), turn(1, "other"))[-1].name == "waiting_lane"
+    assert (
+        told_of(waits(WaitReason.SHARED_LIMIT, SHORT), turn(1, "other"))[-1].name == "waiting_lane"
+    )
     # Of two reasons, the last reported one counts.
     later = attrs.evolve(waits(WaitReason.SHARED_LIMIT, shrinks), index=2)
     for several in (
