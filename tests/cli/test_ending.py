@@ -50,7 +50,11 @@ def test_the_last_line_gives_the_reason_unless_enough_rows_passed(
 ) -> None:
     """A row that was never judged fails the run, whatever share is asked for."""
     ended = RunEnd(
-        totals=found, duration=1.25, needed=threshold, failed_code=7, cuts=[None, StopReason.DEADLINE]
+        totals=found,
+        duration=1.25,
+        needed=threshold,
+        failed_code=7,
+        cuts=[None, StopReason.DEADLINE],
     )
     assert ended.code == code
     assert ended.line.endswith(why)

@@ -282,7 +282,7 @@ def test_options_of_promptfoo_are_accepted() -> None:
     found = changed(suite)
     assert found.tags == {"a": "1", "b": "2"}
     assert found.extensions == ("file://hooks.py:told",)
-    # What the flag names stands in the suite already.
+    # The suite has the flag's hook already.
     given = attrs.evolve(suite, extensions=("file://own.py:told",))
     found = changed(given, what=SuiteFlags(extension=("own.py:told",), tag=("b=3",)))
     assert found.tags == {"a": "1", "b": "3"}

@@ -170,24 +170,24 @@ def test_a_broken_file_says_where_and_why(
 
 
 @pytest.mark.parametrize("name", ["suites", "suites.json"])
-def test_a_folder_is_no_suite_file(tmp_path: Path, name: str) -> None:
+def test_a_folder_is_not_a_suite_file(tmp_path: Path, name: str) -> None:
     """The message is the same with a suffix and without one."""
     (tmp_path / name).mkdir()
     assert problems(tmp_path / name) == f"{tmp_path / name}: is a folder, not a suite file"
 
 
-def test_a_file_that_is_not_there_is_told() -> None:
+def test_a_file_that_is_not_there_is_reported() -> None:
     """The message does not depend on the suffix."""
     assert problems("nowhere.json") == "nowhere.json: file not found"
     assert problems("nowhere.xml") == "nowhere.xml: file not found"
 
 
-def test_a_name_that_no_file_can_have_is_told() -> None:
+def test_a_name_that_no_file_can_have_is_reported() -> None:
     """The message contains the reason of the operating system."""
     assert problems("a\0.json") == "a\0.json: cannot be read: embedded null byte"
 
 
-def test_a_file_that_cannot_be_opened_is_told(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_opened_is_reported(tmp_path: Path) -> None:
     """A loop of links stands for every error of the operating system."""
     loop = tmp_path / "loop.json"
     loop.symlink_to(loop)
@@ -196,7 +196,7 @@ def test_a_file_that_cannot_be_opened_is_told(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["a.json", "a.JSON", "a.yaml", "a.yml"])
 @pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"], ids=["plain", "byte order mark"])
-def test_json_yaml_and_the_byte_order_mark_are_taken(
+def test_json_yaml_and_the_byte_order_mark_are_accepted(
     tmp_path: Path, name: str, mark: bytes
 ) -> None:
     """The suffix determines the format in any case; a path may be text or a Path."""
@@ -207,7 +207,7 @@ def test_json_yaml_and_the_byte_order_mark_are_taken(
 
 
 @pytest.mark.parametrize("name", ["a.json", "a.yaml"])
-def test_line_ends_of_any_system_are_taken(tmp_path: Path, name: str) -> None:
+def test_line_ends_of_any_system_are_accepted(tmp_path: Path, name: str) -> None:
     """Each line end counts as one."""
     text = '{"providers":\r\n["echo"],\r\n  "bogus": 1}\r\n'
     (tmp_path / name).write_bytes(text.encode())

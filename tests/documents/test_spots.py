@@ -178,7 +178,7 @@ def test_what_is_not_there_is_placed_at_the_nearest_thing_above() -> None:
     ],
     ids=["json", "yaml flow", "yaml block"],
 )
-def test_keys_that_stand_twice_are_found(spots: Any, text: str) -> None:
+def test_keys_that_are_duplicates_are_found(spots: Any, text: str) -> None:
     """Each is reported with the line of the one before it; merged keys are not duplicates."""
     lines = [mistake.message.rpartition(" ")[2] for mistake in spots(text).repeated]
     paths = [mistake.at for mistake in spots(text).repeated]
@@ -240,7 +240,7 @@ def test_aliases_of_aliases_cannot_fill_the_memory() -> None:
     assert mistake.hint == "use fewer aliases"
 
 
-def test_aliases_in_moderation_are_taken() -> None:
+def test_aliases_in_moderation_are_accepted() -> None:
     """A hundred tests may share settings by aliases."""
     text = "base: &b [1, 2, 3]\ntests:\n" + "- *b\n" * 100
     assert root(yaml_spots(text)).size == 406

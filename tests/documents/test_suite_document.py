@@ -79,14 +79,14 @@ ASTRAY = [
 
 
 @pytest.mark.parametrize(("value", "way"), ASTRAY, ids=[way for _, way in ASTRAY])
-def test_a_circle_of_references_is_spelt_out(tmp_path: Path, value: str, way: str) -> None:
+def test_a_cycle_of_references_is_spelt_out(tmp_path: Path, value: str, way: str) -> None:
     """The cycle is reported once, with its path."""
     write(tmp_path, {"s.json": f'{{"a": {value}}}'})
     (message,) = refused(tmp_path, "s.json")
     assert message.endswith(f"the references form a cycle: {way}")
 
 
-def test_references_through_each_other_are_a_circle(tmp_path: Path) -> None:
+def test_references_through_each_other_are_a_cycle(tmp_path: Path) -> None:
     """This holds even if neither target exists."""
     write(tmp_path, {"s.json": '{"a": {"$ref": "#/b/x"}, "b": {"$ref": "#/a/y"}}'})
     assert refused(tmp_path, "s.json") == [
@@ -95,7 +95,7 @@ def test_references_through_each_other_are_a_circle(tmp_path: Path) -> None:
     ]
 
 
-def test_references_that_lead_nowhere_are_told_all_at_once(tmp_path: Path) -> None:
+def test_references_without_a_target_are_reported_all_at_once(tmp_path: Path) -> None:
     """Each is reported at its position, with a suggestion."""
     outside = tmp_path.parent / "outside.json"
     outside.write_text("{}")
@@ -216,7 +216,7 @@ def test_the_root_of_a_schema_is_its_own(name: str, tmp_path: Path) -> None:
     assert [test["assert"][0]["value"] for test in found.data["tests"]] == [tree] * 3
 
 
-def test_the_root_of_a_part_of_a_schema_is_told(tmp_path: Path) -> None:
+def test_the_root_of_a_part_of_a_schema_is_reported(tmp_path: Path) -> None:
     """It would mean another root after the part has been inserted."""
     value = {"properties": {"a": {"$ref": "tree.json"}}}
     tests = [{"assert": [{"type": "is-json", "value": value}]}]
@@ -291,7 +291,7 @@ def test_configs_of_providers_wait_for_the_providers(tmp_path: Path) -> None:
     )
 
 
-def test_variables_that_are_not_set_are_warned_of(tmp_path: Path) -> None:
+def test_variables_that_are_not_set_cause_warnings(tmp_path: Path) -> None:
     """Each use is a warning; a use with a filter is not."""
     write(tmp_path, {"s.yaml": "prompts:\n- '{{env.NO}}'\n- '{{env.NEITHER | default(1)}}'\n"})
     document = read(tmp_path, "s.yaml")
@@ -312,7 +312,7 @@ def test_a_similar_variable_is_suggested_by_its_name(tmp_path: Path) -> None:
     assert "sk-secret" not in warning
 
 
-def test_variables_in_the_notation_of_shells_are_warned_of(tmp_path: Path) -> None:
+def test_variables_in_the_notation_of_shells_cause_warnings(tmp_path: Path) -> None:
     """Among the providers and in `env`, in capitals; a prompt may contain code."""
     suite = {
         "providers": [{"id": "echo", "config": {"apiKey": "${KEY}", "b": "${lower} ${NOT_SET}"}}],
@@ -344,7 +344,7 @@ def test_the_environment_can_be_left_out(tmp_path: Path) -> None:
     assert nothing.data["prompts"] == ["{{env.A}}{{env.B}}"]
 
 
-def test_a_variable_that_is_no_text_is_refused(tmp_path: Path) -> None:
+def test_a_variable_that_is_not_a_text_is_refused(tmp_path: Path) -> None:
     """Bytes that are not UTF-8 come from the system as lone surrogates, which cannot be printed."""
     write(tmp_path, {"s.yaml": "prompts: ['{{env.A}}']\n"})
     assert refused(tmp_path, "s.yaml", A="\udcff") == [
@@ -441,7 +441,7 @@ def test_prompts_of_every_form_are_one_list(tmp_path: Path) -> None:
     assert read(tmp_path, *files).data == {"prompts": [{"raw": "p.txt", "label": "long"}, "b", "c"]}
 
 
-def test_null_is_as_good_as_nothing(tmp_path: Path) -> None:
+def test_null_counts_as_absent(tmp_path: Path) -> None:
     """This holds for known keys; unknown ones stay, so that they are reported."""
     write(
         tmp_path,
@@ -481,7 +481,7 @@ def test_a_default_test_in_a_file_is_not_merged_with(tmp_path: Path) -> None:
     ]
 
 
-def test_files_that_cannot_be_read_are_told_together(tmp_path: Path) -> None:
+def test_files_that_cannot_be_read_are_reported_together(tmp_path: Path) -> None:
     """Each is reported with its name, together with files that are not objects and other mistakes."""
     write(tmp_path, {"a.json": "{", "b.yaml": "- 1\n", "c.yaml": "a: {$ref: '#/b'}\n"})
     assert refused(tmp_path, "a.json", "b.yaml", "c.yaml", "d.yaml") == [
@@ -492,7 +492,7 @@ def test_files_that_cannot_be_read_are_told_together(tmp_path: Path) -> None:
     ]
 
 
-def test_keys_that_stand_twice_are_placed_in_their_file(tmp_path: Path) -> None:
+def test_keys_that_are_duplicates_are_placed_in_their_file(tmp_path: Path) -> None:
     """Such documents stay readable."""
     write(tmp_path, {"a.yaml": "tests: []\n", "b.yaml": "tests: []\ntests: []\n"})
     document = read(tmp_path, "a.yaml", "b.yaml")

@@ -21,7 +21,7 @@ _AGENT = """\
 suite=$(dirname "$0")
 tell() { echo "$TRIOEVAL_CASE $TRIOEVAL_ATTEMPT $1" >>"$suite/log"; }
 hold() { read -r _ <"$suite/$TRIOEVAL_CASE.go"; }
-alive() {  # not one that nobody has looked at since it ended
+alive() {  # except zombies
     case $(cat /proc/$1/stat 2>/dev/null) in "" | *") Z "* | *") X "*) return 1;; esac
 }
 leave() {  # a process in a session of its own that ignores requests to terminate
@@ -33,7 +33,7 @@ tell begins
 . "$suite/${TRIOEVAL_CASE%%.*}.sh"
 tell ends
 """
-"""Does what the file of its case says."""
+"""Runs the script of its case."""
 
 
 @attrs.frozen
@@ -53,11 +53,11 @@ class Bench:
         """Write a suite.
 
         Args:
-            cases: The shell script of each.
-            tests: What else the suite says of some.
-            name: Of the file.
-            top: What the suite says beside its task.
-            **task: What its task says.
+            cases: The shell script of each case.
+            tests: Further keys of some cases.
+            name: The name of the file.
+            top: Keys of the suite beside its task.
+            **task: Keys of its task.
         """
         (self.folder / "agent.sh").write_text(_AGENT)
         for case, script in cases.items():
@@ -108,7 +108,7 @@ class Bench:
         return path.read_text().splitlines() if path.exists() else []
 
     def begun(self) -> list[str]:
-        """The attempts that have begun, in order: `CASE ATTEMPT`."""
+        """The attempts that have started, in order: `CASE ATTEMPT`."""
         return [line.removesuffix(" begins") for line in self.log if line.endswith(" begins")]
 
     def wait_told(self, *lines: str) -> None:
@@ -120,7 +120,7 @@ class Bench:
         found: list[int] = []
 
         def opened() -> bool:
-            with contextlib.suppress(OSError):  # nobody reads it yet
+            with contextlib.suppress(OSError):  # it has no reader yet
                 found.append(os.open(self.folder / f"{case}.go", os.O_WRONLY | os.O_NONBLOCK))
             return bool(found)
 
@@ -171,7 +171,7 @@ def until(holds: Callable[[], bool], bench: Bench) -> None:
     end = time.monotonic() + PATIENCE
     while not holds():
         assert time.monotonic() < end, bench.log
-        time.sleep(0.005)  # between two looks
+        time.sleep(0.005)  # between two polls
 
 
 def finish(program: "subprocess.Popen[str]", code: int) -> str:

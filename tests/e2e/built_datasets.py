@@ -117,7 +117,7 @@ def stored(folder: Path, query: str) -> list[Any]:
     with closing(sqlite3.connect(path)) as connection:
         try:
             return connection.execute(query).fetchall()
-        except sqlite3.OperationalError:  # it is being made
+        except sqlite3.OperationalError:  # it is being created
             return []
 
 
@@ -134,7 +134,7 @@ def wait_until(met: Callable[[], bool], process: "subprocess.Popen[str] | None" 
             raise AssertionError(process.communicate()[1])
         if time.monotonic() > until:
             raise AssertionError("this never happens" if process is None else end(process))
-        time.sleep(0.002)  # between two looks
+        time.sleep(0.002)  # between two polls
 
 
 def end(process: "subprocess.Popen[str]") -> str:

@@ -35,10 +35,10 @@ JUDGED_EVERY = 4
 REFUSED_EVERY = 25
 TURNS = 6
 TESTS = 100
-"""Of the matrix, which has four rows of each."""
+"""Tests of the matrix, which has four rows of each."""
 
 Question: TypeAlias = tuple[str, str]
-"""The model, and the last user message: what the provider's answer depends on."""
+"""The model and the last user message, on which the provider's reply depends."""
 
 
 def digest(*words: str) -> str:
@@ -181,7 +181,7 @@ class Provider:
     def wait_idle(self) -> Sequence[Entry]:
         """The same, once no request is in progress."""
         with urllib.request.urlopen(self.url.removesuffix("/v1") + "/health"):
-            pass  # it has read what clients that are gone had sent
+            pass  # it has read the requests of disconnected clients
         while self.stats()["in_flight"]:
             pass
         return self.entries()
@@ -194,11 +194,11 @@ class Provider:
 
 @contextmanager
 def open_provider(folder: Path, *flags: str) -> Iterator[Provider]:
-    """A provider in a process of its own, and the suite that asks it.
+    """Start a provider in a separate process, and write the suite that calls it.
 
     Args:
-        folder: Gets `suite.json`, and what the provider reads and writes.
-        *flags: Of `fake-provider`, more.
+        folder: Receives `suite.json` and the files of the provider.
+        *flags: Further flags of `fake-provider`.
     """
     log, replies = folder / "log.jsonl", folder / "replies.jsonl"
     log.touch()
@@ -226,18 +226,18 @@ class Recorded:
     """The contents of a store with one run."""
 
     run: str | None
-    """Its id; None if it was not begun."""
+    """Its id; None if it was not started."""
     replies: Counter[Question]
-    """Good replies by question: each of them is paid, and none may be asked again."""
+    """Successful replies by question: each has cost money, and none may be requested again."""
     rows: Counter[tuple[str, int]]
     """Records by task and index."""
 
 
 def recorded_in(folder: Path) -> Recorded:
-    """What the store of a folder holds; of a copy, so that the store stays as whoever wrote it left it.
+    """Return the contents of the store of a folder, read from a copy so that the store is unchanged.
 
     Raises:
-        AssertionError: It is not intact.
+        AssertionError: It is damaged.
     """
     with tempfile.TemporaryDirectory() as elsewhere:
         copy = copy_store(folder, Path(elsewhere))
@@ -270,9 +270,9 @@ def copy_store(folder: Path, target: Path) -> Path:
 LOG_HEAD, FRAME_HEAD = 32, 24
 """Bytes; see https://www.sqlite.org/fileformat.html#the_write_ahead_log"""
 PAGE_SIZE_AT = 8
-"""Where the log says how large pages are."""
+"""The offset of the page size in the log."""
 COPIED_AT = 96
-"""Where the memory that processes share says how many frames of the log are in the database already."""
+"""The offset in shared memory of the number of frames that are already in the database."""
 
 
 def cut_log(folder: Path, random: Random) -> None:
@@ -283,7 +283,7 @@ def cut_log(folder: Path, random: Random) -> None:
     log = folder / ".trioeval" / "results.db-wal"
     shared = log.with_name("results.db-shm")
     if not shared.exists() or not (size := log.stat().st_size):
-        return  # nobody has written since the last time
+        return  # nothing was written since the last time
     (page_size,) = struct.unpack_from(">I", log.read_bytes(), PAGE_SIZE_AT)
     (copied,) = struct.unpack_from("=I", shared.read_bytes(), COPIED_AT)
     safe = LOG_HEAD + copied * (FRAME_HEAD + page_size) if copied else 0
@@ -300,8 +300,8 @@ VOLATILE = frozenset(
         *("waitMs", "waits", "attempts", "numRequests", "content-length", "date", "maxEvalTimeMs"),
     }
 )
-"""What differs between equal runs: ids, times (that of a reply too), how often a provider failed, and the
-deadline of the first."""
+"""Fields that differ between equal runs: ids, times, including latencies, the number of provider failures,
+and the deadline of the first execution."""
 
 
 def lasting(value: Any) -> Any:
@@ -354,7 +354,7 @@ def wait_replies(process: "subprocess.Popen[str]", provider: Provider, number: i
     """Return when so many more replies have ended, or the process has."""
     wanted = len(provider.entries()) + number
     while process.poll() is None and len(provider.entries()) < wanted:
-        time.sleep(0.001)  # between two looks
+        time.sleep(0.001)  # between two polls
 
 
 @attrs.define(eq=False)
@@ -365,22 +365,22 @@ class Audit:
     folder: Path
     recorded: Recorded = Recorded(run=None, replies=Counter(), rows=Counter())
     lost_ages: list[float] = attrs.field(factory=list)
-    """Of each reply that went out and is not recorded: seconds from then to the end of its execution."""
+    """For each reply that was sent and not recorded: the seconds from then to the end of its execution."""
     asked_again: list[Question] = attrs.field(factory=list)
-    """What was asked although its reply was recorded before the execution that asked."""
+    """Requests whose reply was recorded before the execution that made them."""
     paid: int = 0
     requests: int = 0
     executions: int = 0
 
     def look(self, ended_at: float, *, keeps_all: bool = True) -> Sequence[float]:
-        """To be called when an execution is over.
+        """Compare the records after the end of an execution.
 
         Args:
-            ended_at: The instant at which it was ended.
-            keeps_all: Whether the disk kept what it was given.
+            ended_at: The instant of its end.
+            keeps_all: Whether the disk kept everything that was written.
 
         Returns:
-            The ages of what was lost in this execution.
+            The ages of replies that were lost in this execution.
         """
         entries = self.provider.wait_idle()[self.requests :]
         before, self.recorded = self.recorded, recorded_in(self.folder)

@@ -21,19 +21,19 @@ class HeldServer:
 
     url: str = ""
     prompts: list[str] = attrs.field(factory=list)
-    """Of all requests, as they came."""
+    """The prompts of all requests, in the order of arrival."""
     answered: list[str] = attrs.field(factory=list)
-    """Of those that were answered."""
+    """The prompts of answered requests."""
     held: int = 0
-    """How many requests wait for their answer."""
+    """The number of held requests."""
     _most: float = float("inf")
-    """How many requests are answered before all others are held."""
+    """The number of requests to answer before all others are held."""
     _before: frozenset[str] = frozenset()
     """Prompts that are answered before anything is held."""
     _victim: tuple[int, int, str] | None = None
-    """A process, and at which request it is killed: its number among those that begin with a text."""
+    """A process and the request at which it is killed: its number among those that begin with a text."""
     _executions: int = 0
-    """Processes that have asked and were killed."""
+    """Processes that made a request and were killed."""
     _refused_models: set[str] = attrs.field(factory=set)
     _changed: threading.Condition = attrs.field(factory=threading.Condition)
 
@@ -64,9 +64,9 @@ class HeldServer:
         """Kill a process in the step in which its request with this number is read.
 
         Args:
-            request: Number, from 1, among those whose prompt begins with `beginning`.
-            pid: Of the process.
-            beginning: Of the prompt.
+            request: The number, from 1, among requests whose prompt begins with `beginning`.
+            pid: The id of the process.
+            beginning: The beginning of the prompt.
         """
         with self._changed:
             self._victim = pid, request, beginning
@@ -79,10 +79,10 @@ class HeldServer:
             self._changed.notify_all()
 
     def receive(self, prompt: str, model: str) -> int:
-        """The status of the reply, when its time has come.
+        """Return the status of the reply when it may be sent.
 
         Raises:
-            ConnectionAbortedError: Nobody waits for it any more.
+            ConnectionAbortedError: Its client is dead.
         """
         with self._changed:
             self.prompts.append(prompt)

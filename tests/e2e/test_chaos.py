@@ -39,12 +39,12 @@ pytestmark = [pytest.mark.slow, pytest.mark.network, pytest.mark.timeout(1200)]
 
 DEEP = os.environ.get("TRIOEVAL_PROFILE") == "deep"
 REPLIES = 550
-"""About what a run of the suite is answered, failures among it."""
+"""The approximate number of replies of a run of the suite, including failures."""
 START = 1.0
-"""Seconds, about, in which a process loads the suite and asks the first question."""
+"""The approximate seconds in which a process loads the suite and makes the first call."""
 IN_FLIGHT = 1.0
-"""Seconds before an execution is ended in which a reply may have been on its way to the disk, on a machine
-that has more to do than it can; on others it is some milliseconds, as is printed."""
+"""Seconds before the end of an execution in which a reply may not have reached the disk yet, on an overloaded
+machine; on others it is some milliseconds, as the output shows."""
 
 FLAGS = ("--latency", "0.02", "--jitter", "1")
 FAULTS = ("--failure-rate", "0.02", "--disconnect-rate", "0.02", "--throttle-rate", "0.02")
@@ -60,7 +60,7 @@ class Execution:
     folder: Path
     random: Random = attrs.field(repr=False)
     share: float
-    """Of the whole run that it may make, at most."""
+    """The share of the run that it may make, at most."""
 
     def wait(self) -> None:
         """Wait a random part of its share of the run."""
@@ -73,14 +73,14 @@ class End:
     """A way to end an execution early."""
 
     strike: Callable[[Execution], float]
-    """Ends one, and returns the instant from which on it could not do what it would."""
+    """Ends an execution, and returns the instant from which on it could not act as usual."""
     arguments: tuple[str, ...] = ()
     in_flight: float = IN_FLIGHT
-    """As the constant; 0 is nothing lost at all."""
+    """Like the constant; 0 means that nothing may be lost."""
     keeps_all: bool = True
-    """Whether the disk keeps what it was given."""
+    """True if the disk keeps everything that was written."""
     says: bool = True
-    """Whether it can still say how to go on."""
+    """True if it can still name the command that continues the run."""
 
 
 def kill(execution: Execution) -> float:

@@ -109,13 +109,13 @@ def test_failing_tests_of_a_result_file_run_again(folder: Path) -> None:
     [
         (["--filter-range", "3:1"], "--filter-range begins after its end, got '3:1'"),
         (["--filter-pattern", "("], "--filter-pattern '(' is not a valid regular expression"),
-        (["--filter-pattern", "nobody"], "the filters leave no row to run"),
-        (["--filter-providers", "nobody"], "the filters leave no row to run"),
+        (["--filter-pattern", "nobody"], "no rows match the filters (pass --allow-empty to accept this)"),
+        (["--filter-providers", "nobody"], "no rows match the filters (pass --allow-empty to accept this)"),
         (["--share"], "--share: results are not shared"),
         (["--shuffle", "3"], "--shuffle: rows start and are written in the order of the suite"),
         (["--plan", "-o", "o.json"], "--plan and -o exclude each other"),
         (["-r", "ehco"], '-r ehco: unknown provider "ehco"'),
-        (["-p", "none.txt"], '-p none.txt: there is no file "none.txt"'),
+        (["-p", "none.txt"], '-p none.txt: file not found: "none.txt"'),
         (["-x", "zzz"], "-x zzz: "),
         (["-t", "none.csv"], "-t none.csv: file not found"),
         (["other.json"], "other.json: a run takes one suite file; add others with -c"),
@@ -343,7 +343,7 @@ def test_files_of_flags_replace_those_of_the_suite(tmp_path: Path) -> None:
     assert trioeval(*flags, cwd=tmp_path).returncode == 0
     (row,) = rows_of(tmp_path / "o.jsonl")
     assert (row["response"]["output"], row["prompt"]["label"]) == ("a hi", "a.txt: a {{word}}")
-    # Whoever names a file may read there, wherever that is.
+    # A file that a flag names may be anywhere.
     flags = ["-t", "../t.csv", "-p", "../a.txt", "-r", "echo", "-o", "o.jsonl"]
     assert trioeval(*flags, cwd=tmp_path / "suites").returncode == 0
     (row,) = rows_of(tmp_path / "suites" / "o.jsonl")

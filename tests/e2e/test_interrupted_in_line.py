@@ -57,7 +57,7 @@ def test_one_interrupt_ends_a_run_that_waits_for_a_shared_limit(
     with Popen(command, cwd=tmp_path, env=ENV, stdout=DEVNULL, stderr=PIPE, text=True) as run:
         while asked_in(tmp_path) < 2:
             assert run.poll() is None
-            time.sleep(0.005)  # between two looks
+            time.sleep(0.005)  # between two polls
         run.send_signal(signal.SIGINT)
         _, said = run.communicate(timeout=60)  # of an hour; it takes 0.2 s, where nothing else runs
     assert run.returncode == 130

@@ -47,7 +47,7 @@ def interrupted(
         said = ""
         for number in signals:
             process.send_signal(number)
-            # Signals may overtake each other: the next one is sent when this one was heard.
+            # Signals may overtake each other: the next one is sent when this one was handled.
             while "stopping: " not in said and (line := process.stderr.readline()):
                 said += line
         if len(signals) == 1:

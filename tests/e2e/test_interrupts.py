@@ -53,7 +53,7 @@ def run_interrupted(
         while process.poll() is None and not handles(process.pid, signal.SIGTERM):
             pass
         for gap, number in signals:
-            time.sleep(gap)  # the instants are what is varied; nothing is waited for
+            time.sleep(gap)  # the instants are varied; there is no condition to wait for
             if process.poll() is None:
                 os.kill(process.pid, number)
         _, said = process.communicate(timeout=60)

@@ -123,7 +123,7 @@ def test_ag_41_programs_that_share_a_planner_start_each_task_once(tmp_path: Path
         while "c-4" not in started:
             started.add(read(victim))
         while not {f"c-{number}" for number in range(10)} <= submitted(tmp_path):
-            time.sleep(0.01)  # between two looks
+            time.sleep(0.01)  # between two polls
         victim.send_signal(signal.SIGSTOP)  # or it could begin with something after that line
         os.waitpid(victim.pid, os.WUNTRACED)
         with (tmp_path / "log").open("a") as file:

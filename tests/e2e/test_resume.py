@@ -244,7 +244,7 @@ def calls_in(folder: Path) -> int:
     with contextlib.closing(sqlite3.connect(path)) as connection:
         try:
             (found,) = connection.execute("SELECT count(*) FROM call").fetchone()
-        except sqlite3.OperationalError:  # it is being made
+        except sqlite3.OperationalError:  # it is being created
             return 0
     return int(found)
 

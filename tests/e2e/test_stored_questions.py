@@ -89,7 +89,7 @@ def wait_until(process: subprocess.Popen[bytes], holds: Callable[[], bool]) -> N
     """Return when a condition holds; fail if the process ends before."""
     while not holds():
         assert process.poll() is None
-        time.sleep(0.005)  # between two looks
+        time.sleep(0.005)  # between two polls
 
 
 def rows_of(path: Path) -> list[Any]:

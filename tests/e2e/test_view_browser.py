@@ -39,13 +39,13 @@ class Machine:
     def run(
         self, name: str, tests: int, width: int, silent: str | None = None
     ) -> tuple[subprocess.Popen[str], str]:
-        """Begin a run whose rows pass but for the third; it, and its name.
+        """Start a run whose rows pass except for the third, and return it with its name.
 
         Args:
-            name: Of its suite.
-            tests: How many.
-            width: Of its lane.
-            silent: Of a provider that does not reply, with a lane of its own.
+            name: The name of its suite.
+            tests: The number of tests.
+            width: The max concurrency of its lane.
+            silent: The tests of a provider that does not reply, with its own lane.
         """
         places = {"slow": self._provider} | ({} if silent is None else {"silent": silent})
         suite = {
@@ -108,7 +108,7 @@ def machine(
                 pass
 
         trio.run(make)
-        # They begin while the browser does.
+        # They start while the browser does.
         provider = start("fake-provider", "--port", "0", "--latency", "0.1", "--hints", "none")
         view = start("view", "--port", "0", "--db", str(folder / "runs.db"))
         request.getfixturevalue("chromium")
@@ -172,7 +172,7 @@ def test_a_run_is_watched_to_its_end_and_browsed(machine: Machine, browser: Brow
     assert browser.find(".lane h3").text.startswith("slow")
     browser.wait(lambda: browser.all(".lane .chart canvas"), "a timeline")
     browser.wait(lambda: 0 < len(browser.all("#rows tbody tr")) < 40, "some rows")
-    # A second window, which is loaded again in the middle, hears the same.
+    # A second window, which is reloaded in the middle, gets the same updates.
     first = browser.driver.current_window_handle
     browser.driver.switch_to.new_window("tab")
     browser.open(machine.view)
@@ -194,7 +194,7 @@ def test_a_run_is_watched_to_its_end_and_browsed(machine: Machine, browser: Brow
     browser.find("#filter select[name=status] option[value='']").click()
     browser.type("#filter input[type=search]", "W1")
     browser.wait(lambda: len(browser.all("#rows tbody tr")) == 11, "w1 and w10 to w19")
-    browser.driver.refresh()  # what was chosen stands in the address
+    browser.driver.refresh()  # the choice is in the address
     browser.wait(lambda: len(browser.all("#rows tbody tr")) == 11, "the same rows")
     assert browser.find("#filter input[type=search]").get_attribute("value") == "W1"
     assert inert(browser)
@@ -239,7 +239,7 @@ def test_a_run_is_paused_retuned_stopped_and_cancelled_from_its_page(
     assert machine.server.wait(60) == 0
     browser.js("htmx.trigger(document.body, 'rows')")
     browser.wait(lambda: browser.find("#lost").is_displayed(), "nobody answers")
-    assert browser.text("#total") == "1 row"  # what was shown is not gone
+    assert browser.text("#total") == "1 row"  # the shown row is still there
     assert {*re.findall(r"net::([A-Z_]+)", "".join(browser.errors()))} == {"ERR_CONNECTION_REFUSED"}
 
 
@@ -306,7 +306,7 @@ def steer(browser: Browser, folder: Path) -> None:
     browser.driver.switch_to.alert.accept()
     browser.wait(lambda: browser.text("#stopping button") == "Cancel", "calls that go on")
     assert browser.text("#state") == "stopping"
-    assert standing(folder)["lanes"][1]["inFlight"] > 0  # of who never replies
+    assert standing(folder)["lanes"][1]["inFlight"] > 0  # of the provider that never replies
     browser.find("#stopping button").click()
     browser.driver.switch_to.alert.accept()
     browser.wait(lambda: browser.text("#state") == "interrupted", "the end")

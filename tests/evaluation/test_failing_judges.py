@@ -203,8 +203,8 @@ def test_a_judge_that_fails_when_it_is_cut_off_fails_nobody() -> None:
     bench = JudgingContext(
         subject=Subject.of("a"),
         render=str,
-        kinds={**KINDS, "no": Kind("nothing", lambda _: True, Asking(no), bare=True)},
-        consult=lambda _assertion: AssertionServices(None),  # type: ignore[arg-type] # never called
+        kinds={**KINDS, "no": Kind("nothing", lambda _: True, ExternalJudge(no), bare=True)},
+        services_for=lambda _assertion: AssertionServices(None),  # type: ignore[arg-type] # never called
         transform=untouched,
         short_circuit=True,
     )
@@ -300,7 +300,7 @@ def test_a_transform_of_a_line_that_was_not_read_fails_its_assertion(
     (row,) = rows_of(suite)
     assert (row.status, row.spent.calls) == (Status.PASS, 1)
     assert row.verdict is not None
-    assert row.verdict.parts[1].reason.startswith("transform: $.[[[ is not a JSONPath")
+    assert row.verdict.parts[1].reason.startswith("transform: $.[[[ is not a valid JSONPath")
 
 
 COSTS = st.lists(st.floats(0, 1e6) | st.none(), max_size=8)

@@ -34,7 +34,7 @@ def test_a_step_is_ready_when_the_last_it_waits_for_is_over(
     ready = list(order.begin())
     assert ready == [index for index, others in waiting.items() if not others]
     for index in sorted(serial & set(range(size))):
-        assert not order.over(index, done=True).ready  # no step waits for those
+        assert not order.on_outcome(index, done=True).ready  # no step waits for those
     ended: set[int] = set()
     while ready:
         index = ready.pop(chance.randrange(len(ready)))

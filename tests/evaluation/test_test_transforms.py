@@ -121,7 +121,7 @@ def test_code_makes_another_output(text: str, output: Any, expected: Any, tmp_pa
         (
             "$.t",
             "not JSON",
-            "! the transform failed: the reply is not JSON, and $.t looks into JSON",
+            "! the transform failed: the reply is not JSON, which $.t needs",
         ),
         ("$.no", DATA, "! the transform failed: $.no finds nothing in the reply"),
         ("jmespath: a[1].c", json.dumps(DATA), 0),
@@ -131,7 +131,7 @@ def test_code_makes_another_output(text: str, output: Any, expected: Any, tmp_pa
         (
             "output.t",
             '{"t": 1}',
-            "! the transform failed: the reply is not JSON, and output.t looks into JSON",
+            "! the transform failed: the reply is not JSON, which output.t needs",
         ),
     ],
 )

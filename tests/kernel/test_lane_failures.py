@@ -97,7 +97,7 @@ class Answers:
 def test_a_failed_call_is_made_again_as_often_as_it_may_help(
     limits: Mapping[str, object], error: Exception, starts: list[float]
 ) -> None:
-    """ATTEMPTS: a failed call is retried as often as allowed, after its back-offs; the last failure is the outcome."""
+    """ATTEMPTS: a failed call is retried as often as allowed, and not before its back-offs."""
     body = Answers(error)
     lane = LaneSpec("a", **{"backoff": Backoff(base=1.0), **limits})  # type: ignore[arg-type]
     (outcome,), _ = run_lanes(body, [lane], [Job(0, "a", 0.0)])

@@ -212,7 +212,9 @@ def test_who_is_set_aside_may_be_withdrawn_and_keeps_its_failure() -> None:
 
 def test_who_waits_for_its_next_round_on_the_lane_may_be_withdrawn() -> None:
     """A job that waits for its next round can be withdrawn and keeps its failure."""
-    told = Told([0, 1], {1: ReadinessUpdate(blocked=[(0, 1)])}, {0: ReadinessUpdate([0, 2])}, {0: (5,)})
+    told = Told(
+        [0, 1], {1: ReadinessUpdate(blocked=[(0, 1)])}, {0: ReadinessUpdate([0, 2])}, {0: (5,)}
+    )
     seen = run_told(told, [-1, 2, 3], lanes=[attrs.evolve(A, max_concurrency=2)], salvage_rounds=1)
     assert seen.order == [1, 0, 2]
     assert seen.settled == [1, 0, 2]
@@ -279,7 +281,9 @@ def test_a_rank_is_kept_by_a_job_that_leaves_its_lane() -> None:
 
 def test_a_readiness_says_when_the_round_of_a_job_comes() -> None:
     """A readiness chooses the time of a salvage round, at once or later."""
-    told = Told([0, 1, 2, 3], {2: ReadinessUpdate([0])}, {0: ReadinessUpdate(), 1: ReadinessUpdate([1])})
+    told = Told(
+        [0, 1, 2, 3], {2: ReadinessUpdate([0])}, {0: ReadinessUpdate(), 1: ReadinessUpdate([1])}
+    )
     seen = run_told(told, [-1, -1, 1, 1], salvage_rounds=1)
     assert seen.starts == [(0, 0), (1, 1), (1, 2), (2, 3), (0, 4), (3, 5)]
     assert seen.salvaged == [Salvaged(2.0, (1,)), Salvaged(4.0, (0,))]
@@ -297,7 +301,9 @@ def test_a_job_that_is_named_again_and_blocked_at_once_has_no_round() -> None:
 
 def test_jobs_named_again_together_are_told_of_together_in_index_order() -> None:
     """Jobs named again together are reported together in index order."""
-    told = Told([0, 1, 2], {2: ReadinessUpdate([1, 3, 0])}, {0: ReadinessUpdate(), 1: ReadinessUpdate()})
+    told = Told(
+        [0, 1, 2], {2: ReadinessUpdate([1, 3, 0])}, {0: ReadinessUpdate(), 1: ReadinessUpdate()}
+    )
     seen = run_told(told, [-1, -1, 1, 1], salvage_rounds=1)
     assert seen.salvaged == [Salvaged(3.0, (0, 1))]
     assert seen.order == [0, 1, 2, 0, 1, 3]

@@ -41,7 +41,7 @@ def test_a_name_that_means_none_is_a_provider_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("document", [{"providers": "echo"}, {"targets": ["echo"]}, {}])
-def test_given_parts_stand_in_place_of_others(document: dict[str, Any]) -> None:
+def test_given_parts_replace_others(document: dict[str, Any]) -> None:
     """This holds for any spelling of the key, and for a single value."""
     assert apply_given({"tests": [], **document}, {"providers": ["echo"], "prompts": ["x"]}) == {
         "tests": [],
@@ -57,7 +57,7 @@ def test_nothing_given_changes_nothing() -> None:
     assert apply_given([1], {"prompts": ["x"]}) == [1]
 
 
-def test_folders_of_given_files_are_each_told_once() -> None:
+def test_folders_of_given_files_are_each_reported_once() -> None:
     """Prompts that are not files have no folder."""
     given = {
         "prompts": ["file:///p/a.txt", "file:///p/b.txt", "a text"],

@@ -117,7 +117,7 @@ def test_a_function_in_a_config_that_cannot_be_called_is_refused(tmp_path: Path)
     assert 'config.b[0]: "file://x.js:f" is JavaScript, which is not run for a config' in script
 
 
-def test_what_is_wrong_with_files_is_told_where_it_is(tmp_path: Path) -> None:
+def test_what_is_wrong_with_files_is_reported_where_it_is(tmp_path: Path) -> None:
     """Missing files are reported in the suite, invalid ones in themselves; files outside are refused."""
     (tmp_path / "broken.yaml").write_text("a: [1\n")
     config = {"a": {"b": "file://tool.yaml"}, "c": "file://broken.yaml", "d": "file:///etc/hosts"}

@@ -47,7 +47,7 @@ NULLS: list[tuple[dict[str, Any], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("said", "meant"), NULLS, ids=[str(said) for said, _ in NULLS])
-def test_a_key_with_nothing_behind_it_is_as_good_as_none(
+def test_a_key_with_nothing_behind_it_counts_as_absent(
     said: dict[str, Any], meant: dict[str, Any]
 ) -> None:
     """In YAML the lines below a key may be commented out."""
@@ -115,7 +115,7 @@ def test_limits_of_zero_are_none() -> None:
     ]
 
 
-def test_options_without_meaning_are_taken_and_told_of_once() -> None:
+def test_options_without_meaning_are_accepted_and_reported_once() -> None:
     """This holds in either spelling; one warning suffices, even if several tasks inherit them."""
     said = dict.fromkeys(IGNORED_OPTIONS, True)
     task = {"type": "prompt_eval", "prompts": ["a"]}
@@ -142,7 +142,7 @@ def test_a_provider_that_is_replaced_by_an_echo_keeps_its_config() -> None:
     assert parsed(providers=[{"id": "echo", "config": {}}]).warnings == ()
 
 
-def test_a_key_that_is_misspelt_is_no_id_of_a_provider() -> None:
+def test_a_key_that_is_misspelt_is_not_the_id_of_a_provider() -> None:
     """This holds if the value is empty."""
     assert said_of(providers=[{"lable": "x"}]) == [
         '$.providers[0].lable: "lable" is not a key here\n  did you mean "label"?',
@@ -153,7 +153,7 @@ def test_a_key_that_is_misspelt_is_no_id_of_a_provider() -> None:
     ]
 
 
-def test_a_test_that_says_nothing_is_told_all_that_it_may_say() -> None:
+def test_a_test_that_says_nothing_is_reported_with_all_its_possible_keys() -> None:
     """The message lists all keys, including those for replies."""
     (problem,) = said_of(tests=[{}])
     wanted = "assert, metadata, options, provider, providerOutput, threshold, vars"

@@ -253,7 +253,7 @@ RIGHT: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("part", RIGHT, ids=json.dumps)
-def test_all_forms_of_entries_are_taken(part: dict[str, Any]) -> None:
+def test_all_forms_of_entries_are_accepted(part: dict[str, Any]) -> None:
     """This includes entries that name files, which the schema does not look up."""
     assert [*VALIDATOR.iter_errors({"providers": ["echo"], **part})] == []
 

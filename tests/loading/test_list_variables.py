@@ -55,7 +55,7 @@ def test_a_list_of_numbers_that_is_printed_whole_is_a_warning() -> None:
         ("{{n}}", {"vars": {"m": [1, 2]}}),
     ],
 )
-def test_a_list_that_seems_to_be_meant_as_it_is_is_no_warning(
+def test_a_list_that_seems_to_be_meant_as_it_is_is_not_a_warning(
     prompt: str, test: dict[str, Any]
 ) -> None:
     assert suite_of(test, prompt=prompt).warnings == ()

@@ -157,7 +157,7 @@ def said_of(name: str, text: str, folder: Path, monkeypatch: pytest.MonkeyPatch)
     ("name", "text", "problems"),
     [("suite.json", JSON, JSON_PROBLEMS), ("suite.yaml", YAML, YAML_PROBLEMS)],
 )
-def test_everything_wrong_is_told_at_once_in_the_order_of_the_file(
+def test_everything_wrong_is_reported_at_once_in_the_order_of_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: str, problems: str
 ) -> None:
     """Messages contain line, column, path, value, and a correction."""
@@ -280,7 +280,7 @@ SINGLE: list[tuple[str, str]] = [
 
 
 @pytest.mark.parametrize(("text", "problems"), SINGLE, ids=[text[:60] for text, _ in SINGLE])
-def test_a_problem_stands_where_it_is(
+def test_a_problem_has_its_position(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, problems: str
 ) -> None:
     """A missing key is reported at its object, an unknown key at the key, an invalid value at the value."""

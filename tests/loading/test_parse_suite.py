@@ -199,7 +199,7 @@ def test_a_test_has_everything_in_its_place() -> None:
     assert suite.lanes == {"slow": LaneSettings(rpm=6)}
 
 
-def test_keys_without_meaning_are_taken() -> None:
+def test_keys_without_meaning_are_accepted() -> None:
     """Their values are ignored, with a warning; top-level keys beginning with x- are ignored without one."""
     suite = parsed(**dict.fromkeys(IGNORED_KEYS, 5), **{"x-": [], "x-mine": {}})
     assert attrs.evolve(suite, warnings=()) == parsed()
@@ -207,7 +207,7 @@ def test_keys_without_meaning_are_taken() -> None:
     assert told == {f"$.{key}" for key in IGNORED_KEYS if key not in IGNORED_SILENTLY}
 
 
-def test_null_is_as_good_as_nothing_where_there_is_a_choice() -> None:
+def test_null_counts_as_absent_where_there_is_a_choice() -> None:
     """This holds for text, numbers and optional parts."""
     suite = parse_suite(
         {
@@ -229,7 +229,7 @@ def test_a_count_is_a_whole_number_of_at_least_1(number: Any) -> None:
 
 @settings(max_examples=20)
 @given(st.integers(1, 10**300))
-def test_every_count_is_taken_as_it_is(number: int) -> None:
+def test_every_count_is_used_unchanged(number: int) -> None:
     """A whole number is accepted as a number."""
     options = {"repeat": number, "timeoutMs": number}
     suite = parsed(evaluateOptions=options)
@@ -326,7 +326,7 @@ def test_data_nested_too_deeply_is_refused() -> None:
     assert said_of({"x": deep}) == ["$.x[0][0][0]: is nested more than 200 levels deep"]
 
 
-def test_a_fault_of_ours_is_not_told_as_one_of_the_suite() -> None:
+def test_a_fault_of_ours_is_not_reported_as_one_of_the_suite() -> None:
     """An error that is not a mistake of the suite is raised unchanged."""
     with pytest.raises(ZeroDivisionError):
         list(find_mistakes(ZeroDivisionError()))

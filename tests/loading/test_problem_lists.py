@@ -200,7 +200,7 @@ tests:
         ("providers: [echo]\nprompts: [a]\nscenarios: 5\ncommandLineOptions: []", None),
     ],
 )
-def test_nothing_is_told_that_only_follows(
+def test_nothing_is_reported_that_only_follows(
     tmp_path: Path, text: str, paths: list[str] | None
 ) -> None:
     """Removed parts cause no further problems."""
@@ -356,7 +356,7 @@ def test_an_option_at_the_top_is_wrong_there(tmp_path: Path) -> None:
     ]
 
 
-def test_a_reference_that_leads_nowhere_hides_nothing_and_is_told_once(tmp_path: Path) -> None:
+def test_a_reference_without_a_target_hides_nothing_and_is_reported_once(tmp_path: Path) -> None:
     """Neither its replacement nor names that it may have defined are reported."""
     write(
         tmp_path,

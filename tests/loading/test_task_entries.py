@@ -110,7 +110,7 @@ def test_a_suite_with_tasks_has_no_rows_of_its_own() -> None:
     ]
 
 
-def test_mistakes_of_the_top_are_told_once_and_those_of_tasks_in_them() -> None:
+def test_mistakes_of_the_top_are_reported_once_and_those_of_tasks_in_them() -> None:
     """This holds for any number of tasks that inherit them."""
     said = said_of(
         {"tests": [{"vrs": {}}]},
@@ -212,7 +212,7 @@ def test_what_becomes_of_a_task_whose_dependency_fails() -> None:
     ]
 
 
-def test_every_cycle_is_told() -> None:
+def test_every_cycle_is_reported() -> None:
     """Each is reported once, even if they share a task."""
     said = said_of(
         {"id": "a", "dependsOn": ["b"]},

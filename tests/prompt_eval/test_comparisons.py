@@ -191,9 +191,7 @@ def test_rows_that_could_not_be_compared_keep_what_is_known() -> None:
     for row in rows:
         assert row.status is Status.ERROR
         assert row.error is not None
-        assert row.error.startswith(
-            "assert[1] (select-best): the judge's reply is unusable"
-        )
+        assert row.error.startswith("assert[1] (select-best): the judge's reply is unusable")
         assert row.reply is not None
         assert [part.assertion and part.assertion.type for part in row.graded] == ["contains"]
     assert rows[0].spent.calls == 2  # one repeated call

@@ -350,8 +350,8 @@ def test_many_that_wait_for_one_key_leave_the_rest_of_another() -> None:
 
 def test_what_is_not_known_of_a_key_holds_nobody_back() -> None:
     """A key of unknown capacity blocks none; a bound below a denied amount blocks that key's waiters."""
-    order = Order[Waiter]()
-    order.join(Waiter({"tokens": 90, "calls": 1}))
+    order = WaitingOrder[LimitWaiter]()
+    order.join(LimitWaiter({"tokens": 90, "calls": 1}))
     known: dict[str, float] = {"tokens": 89}
 
     def room(key: str) -> float:

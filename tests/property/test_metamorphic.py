@@ -43,7 +43,7 @@ pytestmark = pytest.mark.slow
 def test_a_faster_world_is_the_same_world(
     scenario: RunScenario, factor: float, _schedule: object
 ) -> None:
-    """Everything is scaled by a factor that keeps hints below five seconds."""
+    """Scaling all times by a factor, with hints below five seconds, scales the run."""
     assume(not predict(scenario).tied_at)
     check_scaling(scenario, factor)
 
@@ -56,7 +56,7 @@ def test_a_faster_world_is_the_same_world(
 def test_a_slower_world_is_the_same_world(
     scenario: RunScenario, factor: float, _schedule: object
 ) -> None:
-    """Everything is scaled by any power of two; nothing is told to wait."""
+    """Scaling all times by any power of two, without hints, scales the run."""
     assume(not predict(scenario).tied_at)
     check_scaling(scenario, factor)
 
@@ -69,7 +69,7 @@ def test_a_slower_world_is_the_same_world(
 def test_a_lane_more_changes_no_other(
     scenario: RunScenario, other: RunScenario, _schedule: object
 ) -> None:
-    """ISOLATION: the jobs of the lane come first in the plan, and fail and wait as they like."""
+    """ISOLATION: an added lane with jobs that fail and wait changes no other lane."""
     scenario = attrs.evolve(scenario, salvage_rounds=0)
     assume(not predict(scenario).tied_at)
     added = [_moved(script, "z") for script in other.scripts if script.lane == "a"]
@@ -80,7 +80,7 @@ def test_a_lane_more_changes_no_other(
 def test_results_of_equal_duration_may_change_places(
     scenario: RunScenario, data: st.DataObject, _schedule: object
 ) -> None:
-    """Whether a job returns or fails plays no part in when anything starts."""
+    """Swapping results of equal duration changes no start."""
     alike: dict[tuple[str | None, float], list[int]] = defaultdict(list)
     scripts = []
     for index, script in enumerate(scenario.scripts):
@@ -104,7 +104,7 @@ def test_results_of_equal_duration_may_change_places(
 def test_a_wider_lane_makes_nothing_later(
     scenario: RunScenario, lane: str, more: int, _schedule: object
 ) -> None:
-    """Also with a pace of requests, and beside other lanes."""
+    """More slots delay no start, also with a pace and beside other lanes."""
     assume(any(spec.name == lane for spec in scenario.lanes))
     check_wider(scenario, lane, more)
 
@@ -115,7 +115,7 @@ _SCENARIO = RunScenario((_LANE,), _SCRIPTS)
 
 
 def test_a_scheduler_with_a_time_of_its_own_is_found() -> None:
-    """One that rounds every start up to a whole second does not scale."""
+    """A scheduler that rounds starts to whole seconds fails the scaling check."""
 
     def rounding(scenario: RunScenario) -> RunTrace:
         trace = run_scenario(scenario)
@@ -128,7 +128,7 @@ def test_a_scheduler_with_a_time_of_its_own_is_found() -> None:
 
 
 def test_a_scheduler_that_shares_between_lanes_is_found() -> None:
-    """One whose lanes have a slot together delays what stands beside."""
+    """A scheduler whose lanes share a slot fails the check of an added lane."""
 
     def shared(scenario: RunScenario) -> RunTrace:
         return run_scenario(attrs.evolve(scenario, cap=1))
@@ -139,7 +139,7 @@ def test_a_scheduler_that_shares_between_lanes_is_found() -> None:
 
 
 def test_a_scheduler_that_looks_at_results_is_found() -> None:
-    """One that learns from failures does what they say, in their order."""
+    """A scheduler that depends on results fails the permutation check."""
     fails = tuple(
         attrs.evolve(script, actions=(CallScript("a", 0.5, fails=index == 0),))
         for index, script in enumerate(_SCRIPTS)
@@ -155,7 +155,7 @@ def test_a_scheduler_that_looks_at_results_is_found() -> None:
 
 
 def test_a_scheduler_that_slows_down_with_its_width_is_found() -> None:
-    """One that takes two slots for twice the gap."""
+    """A scheduler that is slower with more slots fails the check of a wider lane."""
 
     def slowing(scenario: RunScenario) -> RunTrace:
         lanes = tuple(
@@ -168,7 +168,7 @@ def test_a_scheduler_that_slows_down_with_its_width_is_found() -> None:
 
 
 def test_a_wider_lane_can_make_jobs_later_that_wait_for_each_other() -> None:
-    """Graham's example: nine jobs, two of which others wait for, take 12 s at width 3 and 15 s at 4."""
+    """Graham's anomaly: nine dependent jobs take 12 s with 3 slots and 15 s with 4."""
     durations = (3.0, 2.0, 2.0, 2.0, 4.0, 4.0, 4.0, 4.0, 9.0)
     scenario = RunScenario(
         (LaneSpec("a", 3),),
@@ -181,7 +181,7 @@ def test_a_wider_lane_can_make_jobs_later_that_wait_for_each_other() -> None:
 
 
 def test_a_wider_lane_can_make_retries_later() -> None:
-    """A call that fails earlier is made again earlier, and passes one that is longer."""
+    """With more slots an earlier failure's retry can delay a longer call."""
     mishap = Fault.TRANSIENT
     several = (
         (AttemptScript(0.375, mishap), AttemptScript(1.0625)),
@@ -201,7 +201,7 @@ def test_a_wider_lane_can_make_retries_later() -> None:
 
 
 def test_scaling_reaches_every_time_of_a_scenario() -> None:
-    """Scaled there and back, a scenario is what it was; scaled once, no time of it is."""
+    """Scaling changes every time of a scenario, and scaling back restores it."""
     call = CallScript("a", 1.0, patience=3.0, attempts=(AttemptScript(1.0, retry_after=2.0),))
     scenario = attrs.evolve(
         _SCENARIO,

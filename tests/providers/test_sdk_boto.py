@@ -12,6 +12,7 @@ from sdk_runs import CASES, KEY, Answer, Echo, Hold, Server, opened, with_server
 from trioeval.errors import ProviderError
 from trioeval.providers.base import Request
 from trioeval.providers.http.adapter import HttpProvider
+from trioeval.providers.sdk.bedrock import BedrockSettings
 from trioeval.providers.sdk.boto import MAX_THREADS, BotoClient, _explain
 
 pytestmark = [pytest.mark.network, pytest.mark.slow]  # importing boto3 takes its time
@@ -75,6 +76,7 @@ def test_a_missing_credential_is_a_failure_of_authentication() -> None:
         settings = BEDROCK.read(server.url, accessKeyId=None, secretAccessKey=None)
         async with opened(settings) as provider:
             error = await failure(provider)
+        assert isinstance(settings, BedrockSettings)
         source = f"POST {settings.adapter.url}"
         assert (
             str(error)

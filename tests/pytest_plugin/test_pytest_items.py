@@ -1,4 +1,4 @@
-"""What items are, how they end, and what is run for them: decided without pytest."""
+"""Items, their results, and the rows that run for them, without pytest."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,7 +28,7 @@ from trioeval.run import Row, collect, prepare
 
 
 def records(**suite: Any) -> list[RowRecord]:
-    """The records of a suite's rows."""
+    """Return the records of a suite's rows."""
     found = trio.run(collect, parse_suite({"providers": ["echo"], **suite}))
     return [RowRecord.of(row_json(row, "r")) for row in found]
 
@@ -41,7 +41,7 @@ EQUALS = {"assert": [{"type": "equals", "value": "good"}]}
 
 
 def test_every_end_of_a_row_has_one_of_its_item() -> None:
-    """Only what was never begun is skipped."""
+    """Only rows that never started are skipped."""
     good, bad = rows(
         prompts=["{{x}}"], defaultTest=EQUALS, tests=[{"vars": {"x": x}} for x in ("good", "bad")]
     )
@@ -68,7 +68,7 @@ def test_every_end_of_a_row_has_one_of_its_item() -> None:
 
 
 def test_a_task_ends_as_the_worst_of_its_rows() -> None:
-    """What is listed is bounded."""
+    """The list of failed rows is bounded."""
     found = records(
         prompts=["{{x}}"],
         defaultTest=EQUALS,
@@ -89,7 +89,7 @@ def test_a_task_ends_as_the_worst_of_its_rows() -> None:
 
 
 def test_what_a_row_cannot_be_without_is_run_with_it() -> None:
-    """Tasks before its own come whole, cases before its own with the same agent; nothing else does."""
+    """Dependencies come whole: earlier tasks, and earlier cases of the same agent; nothing else does."""
     cases = [{"id": "a"}, {"id": "b", "dependsOn": "a"}, {"id": "c", "dependsOn": "b"}, {"id": "d"}]
     tests = [{"vars": {"x": x}} for x in "12"]
     asked = {"type": "prompt_eval", "prompts": ["{{x}}"], "tests": tests}
@@ -123,7 +123,7 @@ def test_what_a_row_cannot_be_without_is_run_with_it() -> None:
 
 
 def test_names_are_parts_of_ids_that_pytest_and_github_leave_alone() -> None:
-    """Nor is there a character in them that the environment of the process cannot hold."""
+    """Names have no character that an environment variable cannot hold."""
     names = Names("cp1252")
     assert [names.only(name) for name in (":::", "a::::b", "::", "é中")] == [
         ":",
@@ -136,14 +136,14 @@ def test_names_are_parts_of_ids_that_pytest_and_github_leave_alone() -> None:
 
 @pytest.mark.parametrize("text", ["::error::x", "a\n  ::add-mask::x", "a\r::x::", "a ##[group]x"])
 def test_no_reason_is_a_command_of_github(text: str) -> None:
-    """Indented or not, on whatever line."""
+    """Workflow commands are broken, indented or not, on any line."""
     told = ItemResult(ending="failed", text=text)
     assert_inert_log(told.text)
     assert told.text.replace("\\", "") == text
 
 
 def test_every_item_has_a_name_of_its_own_and_a_line(tmp_path: Path) -> None:
-    """Also where tests are alike, or have no variables."""
+    """Names are unique, also for equal tests, or tests without variables."""
     path = tmp_path / "a.trioeval.yaml"
     path.write_text(
         "providers: [echo]\nprompts: [p]\ntests:\n"
@@ -161,7 +161,7 @@ def test_every_item_has_a_name_of_its_own_and_a_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("failure", "ending"), [(None, "skipped"), ("the disk is full", "failed")])
 def test_what_is_never_told_is_no_success(failure: str | None, ending: str) -> None:
-    """Whoever waits is told how the run ended."""
+    """A waiting thread gets the failure of the run."""
     answers, key = ItemResults(), RowKey(None, 0, 0)
     answers.tell({key: ItemResult(ending="passed")})
     answers.end(failure)
@@ -176,7 +176,7 @@ async def leave(_run: FileRun) -> None:
 def test_nobody_waits_for_a_thread_that_has_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither the items that it ran, nor those of files that come later."""
+    """After the end, items of all files get the failure."""
     path = tmp_path / "a.trioeval.json"
     path.write_text('{"providers": ["echo"], "prompts": ["p"], "tests": [{"vars": {"x": 1}}]}')
     key = RowKey(None, 0, 0)
@@ -200,7 +200,7 @@ def two_of(path: Path) -> list[CollectedSuite]:
 
 @attrs.define
 class Closing:
-    """In place of a host: sees how it is closed, which is interrupted."""
+    """A host that records how it is closed, and is interrupted."""
 
     at_once: list[bool] = attrs.field(factory=list)
 
@@ -212,7 +212,7 @@ class Closing:
 def test_a_session_that_broke_off_starts_nothing_more(
     tmp_path: Path,
 ) -> None:
-    """Whatever pytest says of its end; and what is interrupted again lets pytest tell the rest."""
+    """The host is closed in any case; after a further interrupt pytest reports the rest."""
     session = SuiteSession(Session(tmp_path, "s", PluginSettings()))
     session.host = host = cast("Any", Closing())
     about = SimpleNamespace(config=SimpleNamespace(pluginmanager=pytest.PytestPluginManager()))

@@ -1,4 +1,4 @@
-"""Runs of any size that nobody ran: rows are made when they are read, so none has to be held."""
+"""Generated runs of any size: rows are made when they are read, so none has to be held."""
 
 import copy
 import random
@@ -49,13 +49,13 @@ async def _answers(request: trioeval.Request) -> trioeval.Reply:
 
 
 def made_results(tests: int, *, seed: int = 0, activity: bool = True, words: int = 40) -> Results:
-    """A run of two columns: of ten rows about seven pass, two fail and one is an error.
+    """Return a run of two columns: of ten rows about seven pass, two fail and one is an error.
 
     Args:
-        tests: How many; rows are twice as many.
-        seed: Another one gives other answers to the same tests.
-        activity: Whether it tells what lanes did.
-        words: Of an answer, about.
+        tests: The number of tests; there are twice as many rows.
+        seed: Another seed gives other outputs of the same tests.
+        activity: Whether it has the activity of lanes.
+        words: The length of an output, about.
     """
     suite, rows = rows_of(_SUITE, _answers)
     pattern = records_of(rows)
@@ -117,7 +117,7 @@ def _row(pattern: Mapping[str, Any], test_idx: int, seed: int, words: int) -> di
 
 
 def made_activity() -> Mapping[str, Any]:
-    """What two lanes did in 44 seconds."""
+    """Return the activity of two lanes in 44 seconds."""
     told = Activity(began_at=0.0)
     for lane, most, why in (
         ("openai:gpt-6-mini", 8, WaitReason.TOKENS),

@@ -1,4 +1,4 @@
-"""How long the rest of a run takes: by its slowest lane, and by how it goes now."""
+"""The estimated time left: by the slowest lane, and by the present rate."""
 
 from collections.abc import Mapping
 
@@ -20,13 +20,13 @@ from trioeval.testing import run_virtual
 def test_how_long_it_takes_is_told_from_the_third_row_on(
     there: int, expected: int, now: float, left: float | None
 ) -> None:
-    """Nobody knows it before."""
+    """The time left is unknown before the first rows."""
     assert RowPace(0.0, expected, there).left_s(now) == left
     assert all_left_s([RowPace(0.0, expected, there)], now) == left
 
 
 def test_a_burst_long_ago_says_nothing() -> None:
-    """Nor does a pause: rows of the last minute tell how it goes, if they are many."""
+    """A pause does not count: rows of the last minute determine the rate if they are many."""
     pace = RowPace(0.0, expected=1000)
     for _ in range(500):
         pace.add(1.0)
@@ -36,14 +36,14 @@ def test_a_burst_long_ago_says_nothing() -> None:
 
 
 def test_a_lane_of_which_nothing_is_known_goes_like_the_others() -> None:
-    """But no lane makes a slower one faster."""
+    """A fast lane does not speed up a slower one."""
     slow, new = RowPace(0.0, 20, 10), RowPace(0.0, 20)
     assert all_left_s([slow, new], 10.0) == 30.0
     assert all_left_s([new], 10.0) is None
 
 
 def state_of(done: Mapping[str, int], rows: Mapping[str, int], *, paused: str = "") -> RunSnapshot:
-    """A run of ten seconds with so many rows that are over."""
+    """Return the pace of a run of ten seconds."""
 
     async def main() -> RunSnapshot:
         lanes = Lanes([LaneSpec(name) for name in rows])
@@ -67,7 +67,7 @@ def state_of(done: Mapping[str, int], rows: Mapping[str, int], *, paused: str = 
 
 
 def test_a_run_takes_as_long_as_its_slowest_lane() -> None:
-    """Each lane says how far it is itself; rows that were there already count as done."""
+    """Each lane has its own progress; rows of earlier executions count as done."""
     state = state_of({"fast": 100, "slow": 10}, {"fast": 100, "slow": 100})
     assert (state.done, state.total, state.eta_s) == (117, 207, 90.0)
     assert [(lane.done, lane.rows, lane.eta_s) for lane in state.lanes] == [
@@ -77,7 +77,7 @@ def test_a_run_takes_as_long_as_its_slowest_lane() -> None:
 
 
 def test_nobody_knows_how_long_a_pause_takes() -> None:
-    """Unless nothing is left on that lane."""
+    """A paused lane has no estimate, unless none of its rows are left."""
     state = state_of({"a": 5, "b": 5}, {"a": 10, "b": 10}, paused="b")
     assert (state.eta_s, state.lanes[1].eta_s) == (None, None)
     assert state_of({"a": 5, "b": 10}, {"a": 10, "b": 10}, paused="b").eta_s == 10.0

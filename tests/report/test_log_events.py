@@ -1,4 +1,4 @@
-"""What matters of a run is logged, on its level, and inert."""
+"""Important events of a run are logged on their levels, and inert."""
 
 import logging
 

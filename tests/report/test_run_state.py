@@ -1,4 +1,4 @@
-"""The picture of a running run: what each lane does, and what it waits for."""
+"""The state of a running run: the calls and waits of each lane."""
 
 import json
 from collections.abc import Callable
@@ -20,7 +20,7 @@ def states_at(
     fault: Fault | None = None,
     change: Callable[[Lanes], None] = lambda _lanes: None,
 ) -> list[LaneState]:
-    """How a lane stands at some instants of a run."""
+    """Return the states of a lane at some instants."""
 
     async def main() -> list[LaneState]:
         lanes, activity = Lanes([spec, LaneSpec("own")]), Activity(trio.current_time())
@@ -54,7 +54,7 @@ def states_at(
 
 
 def test_a_lane_tells_what_it_waits_for_and_how_long() -> None:
-    """Six a minute: after the first call, nine seconds; what was used is of the last minute."""
+    """Six calls a minute: after the first call the next one waits nine seconds."""
     first, later, minute = states_at([1.5, 4.0, 62.5], LaneSpec("a", 2, rpm=6, tpm=6000), [1.0] * 3)
     assert (first.why, first.wait_s, first.mood) == (WaitReason.PACE, 8.5, "open")
     assert (later.wait_s, later.queued, later.in_flight) == (6.0, 1, 0)
@@ -64,7 +64,7 @@ def test_a_lane_tells_what_it_waits_for_and_how_long() -> None:
 
 
 def test_a_lane_that_is_paused_or_closed_says_so() -> None:
-    """And a pause has no end that anybody knows."""
+    """A paused lane has no known end of its wait."""
     (paused,) = states_at([3.0], LaneSpec("a"), [1.0], change=lambda lanes: lanes["a"].pause())
     assert (paused.mood, paused.limit, paused.why, paused.wait_s) == (
         "paused",
@@ -83,7 +83,7 @@ def test_a_lane_that_is_paused_or_closed_says_so() -> None:
 
 
 def test_a_lane_that_recovers_probes() -> None:
-    """Refused calls are counted, and what waits for the block is told."""
+    """Refused calls are counted, and the wait for the end of the block is shown."""
 
     def spec() -> LaneSpec:
         return LaneSpec("a", 4)

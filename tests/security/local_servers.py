@@ -71,8 +71,8 @@ class Local:
 async def limits_server(
     *, token: str | None = TOKEN, host: str = "127.0.0.1", bounds: Bounds | None = None
 ) -> AsyncIterator[Local]:
-    """Run `trioeval quota serve`, with one limit."""
-    quota, stop = MemoryLimits([SLOTS]), trio.Event()
+    """Run `trioeval limits serve`, with one limit."""
+    limits, stop = MemoryLimits([SLOTS]), trio.Event()
     settings = ServeSettings(
         host=host, port=0, token=token, bounds=bounds or ServeSettings().bounds
     )

@@ -108,7 +108,9 @@ def test_cells_far_from_all_others_are_refused_at_once(
     assert said in refusal(tmp_path)
 
 
-def test_a_size_that_is_told_wrongly_bounds_what_is_unpacked(sheet: Path, tmp_path: Path) -> None:
+def test_a_size_that_is_reported_wrongly_bounds_what_is_unpacked(
+    sheet: Path, tmp_path: Path
+) -> None:
     """A part claims to be small, and is not."""
     path = tmp_path / "tests.xlsx"
     changed(sheet, path, **{SHEET: b" " * (48 * 2**20)})

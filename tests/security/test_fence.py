@@ -460,7 +460,7 @@ def test_no_path_is_made_of_anything_but_its_letters(
     assert path.exists()
 
 
-def test_all_paths_that_lead_out_are_told_at_once(tmp_path: Path) -> None:
+def test_all_paths_that_lead_out_are_reported_at_once(tmp_path: Path) -> None:
     """Each has line and column."""
     said = top(outputPath="../o.json", commandLineOptions={"envFile": ["../a", "../b"]})
     (tmp_path / "s.json").write_text(json.dumps(said, indent=1))

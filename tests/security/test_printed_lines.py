@@ -109,7 +109,7 @@ def test_no_command_echoes_its_arguments_raw(
     ids=str,
 )
 @pytest.mark.parametrize("word", ["all", "flood"])
-def test_no_mistake_of_a_suite_is_told_raw(
+def test_no_mistake_of_a_suite_is_reported_raw(
     keys: dict[str, object], word: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """This covers keys, values and references of a suite, and the name of its file."""
@@ -169,7 +169,7 @@ def test_json_that_is_printed_is_the_same_json(text: str) -> None:
     assert json.loads(escaped(json.dumps([whole], ensure_ascii=False))) == [whole]
 
 
-def test_what_nobody_caught_is_told_by_the_same_door() -> None:
+def test_what_nobody_caught_is_reported_by_the_same_door() -> None:
     """The hook of the interpreter does this; see `__main__`."""
     source = Path(sys.modules["trioeval"].__file__ or "").with_name("__main__.py").read_text()
     assert "sys.excepthook = report_fault" in source

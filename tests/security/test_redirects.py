@@ -80,13 +80,13 @@ def test_no_redirect_leads_from_a_public_address_to_a_private_one(location: str)
 
 def test_backslashes_name_no_host() -> None:
     """Browsers treat them as slashes; here they are part of a path, and of no other origin."""
-    asked = following(307, "http:\\\\evil.com/v1", Guard())
+    asked = following(307, "http:\\\\evil.com/v1", OriginGuard())
     assert asked.url == "http://api.example/%5C%5Cevil.com/v1"
 
 
 def test_where_other_origins_are_allowed_keys_stay_behind() -> None:
     """The prompt is sent, as the suite allows it."""
-    asked = following(308, "http://other.example/v2", Guard(elsewhere=True))
+    asked = following(308, "http://other.example/v2", OriginGuard(elsewhere=True))
     assert (asked.url, asked.body) == ("http://other.example/v2", PROMPT.encode())
     assert asked.headers == {}
 

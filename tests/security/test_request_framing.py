@@ -216,7 +216,7 @@ def test_nothing_that_follows_chunks_is_a_request(name: str) -> None:
     assert [body for _, _, body in seen.requests] in ([], [b"hi"])
 
 
-def test_what_an_application_has_not_read_is_no_request() -> None:
+def test_what_an_application_has_not_read_is_not_a_request() -> None:
     """It may refuse a body without reading it."""
     seen = Seen()
 

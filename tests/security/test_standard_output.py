@@ -38,7 +38,7 @@ def _run(folder: Path, command: str, redirection: str) -> tuple[int, str]:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
-def test_a_full_disk_behind_stdout_is_told_once_and_gives_one(tmp_path: Path) -> None:
+def test_a_full_disk_behind_stdout_is_reported_once_and_gives_one(tmp_path: Path) -> None:
     """The last line of a run contains its exit code."""
     code, told = _run(tmp_path, "run", "> /dev/full")
     assert code == 1

@@ -269,7 +269,7 @@ def test_code_of_providers_is_refused_before_anything_is_asked(
     assert [one.path for one in caught.value.problems if REFUSED in one.message] == [path]
 
 
-def test_all_of_it_is_told_at_once(tmp_path: Path) -> None:
+def test_all_of_it_is_reported_at_once(tmp_path: Path) -> None:
     """All positions of a file are reported at once, with lines; then those of configs of providers."""
     code = "transformResponse: f()"
     providers = [f"{{id: 'https://{host}.example', config: {{{code}}}}}" for host in "ab"]

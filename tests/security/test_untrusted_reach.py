@@ -336,7 +336,7 @@ def test_files_stay_in_the_folder(tmp_path: Path) -> None:
                 loaded(said, directory=folder)
 
 
-def test_a_trusted_suite_is_warned_of_keys_that_go_elsewhere() -> None:
+def test_a_trusted_suite_causes_a_warning_for_keys_that_go_elsewhere() -> None:
     """There is one warning per variable and host, for any number of providers."""
     entries: list[Any] = [
         {"id": f"openai:{name}", "config": {"apiBaseUrl": ELSEWHERE}} for name in ("a", "b")
@@ -367,7 +367,7 @@ def test_a_trusted_suite_is_warned_of_keys_that_go_elsewhere() -> None:
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.8.9.1", "[::1]"])
-def test_a_proxy_on_this_machine_is_no_surprise(host: str) -> None:
+def test_a_proxy_on_this_machine_is_not_a_surprise(host: str) -> None:
     """A trusted suite is the user's own; for an untrusted one it is refused all the same."""
     said = openai(f"http://{host}:4000/v1")
     assert not ready(said, trusted=True).warnings
@@ -375,7 +375,7 @@ def test_a_proxy_on_this_machine_is_no_surprise(host: str) -> None:
 
 
 @pytest.mark.parametrize("host", ["localhost.evil.example", "127.0.0.1.evil.example", "10.0.0.1"])
-def test_what_only_looks_like_this_machine_is_warned_of(host: str) -> None:
+def test_what_only_looks_like_this_machine_causes_a_warning(host: str) -> None:
     """A name that begins like this machine's may belong to another one."""
     [warning] = ready(openai(f"http://{host}:4000/v1"), trusted=True).warnings
     assert f"OPENAI_API_KEY goes to {host}" in warning.message

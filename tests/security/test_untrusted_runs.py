@@ -32,7 +32,7 @@ def test_a_run_that_goes_on_keeps_what_it_may_do() -> None:
     "what",
     [SuiteFlags(allow_outside=True), SuiteFlags(untrusted=True, allow_env=("TEAM", "KEY"))],
 )
-def test_the_rest_of_a_run_may_not_do_more(what: WhatFlags) -> None:
+def test_the_rest_of_a_run_may_not_do_more(what: SuiteFlags) -> None:
     """All rows of one run have the same permissions."""
     with pytest.raises(UsageError, match="the run was begun with"):
         stored(WITHOUT).with_flags(RunFlags(what=what))
@@ -45,7 +45,7 @@ def test_the_rest_of_a_run_may_not_do_more(what: WhatFlags) -> None:
         (SuiteFlags(allow_env=("A",)), "--allow-env needs --untrusted"),
     ],
 )
-def test_flags_that_contradict_each_other_are_refused(what: WhatFlags, told: str) -> None:
+def test_flags_that_contradict_each_other_are_refused(what: SuiteFlags, told: str) -> None:
     """A user who requests safety and does not get it is warned."""
     with pytest.raises(UsageError, match=told):
         check_flags(RunFlags(what=what))

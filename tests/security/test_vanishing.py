@@ -88,7 +88,7 @@ def test_rows_and_cells_that_would_be_left_out_are_refused(
 
 
 @pytest.mark.parametrize("stored", ["", "<v></v>", "<v/>"])
-def test_a_formula_whose_value_was_never_stored_is_no_empty_cell(
+def test_a_formula_whose_value_was_never_stored_is_not_an_empty_cell(
     tmp_path: Path, stored: str
 ) -> None:
     """Programs that only write sheets do not compute; the row would have no text."""
@@ -111,7 +111,7 @@ def test_a_formula_with_its_value_is_that_value(tmp_path: Path) -> None:
     assert loaded(file).tests[-1].vars["q"] == "2"
 
 
-def test_a_first_sheet_that_is_hidden_is_told_of(tmp_path: Path) -> None:
+def test_a_first_sheet_that_is_hidden_is_reported(tmp_path: Path) -> None:
     """The file shows other rows than those that are run."""
     book = openpyxl.Workbook()
     hidden = book.worksheets[0]
@@ -125,7 +125,7 @@ def test_a_first_sheet_that_is_hidden_is_told_of(tmp_path: Path) -> None:
     assert 'the first sheet, "Sheet", is hidden' in warning.message
 
 
-def test_rows_that_end_otherwise_than_the_first_line_are_told_of(tmp_path: Path) -> None:
+def test_rows_that_end_otherwise_than_the_first_line_are_reported(tmp_path: Path) -> None:
     """CSV has one kind of line break; another kind is an ordinary character, and rows become one."""
     (tmp_path / "t.csv").write_bytes(b"q\r\na\nb\nc\n")
     suite = loaded(tmp_path / "t.csv")

@@ -132,7 +132,7 @@ def test_a_page_changes_and_reads_nothing(page: str) -> None:
         ", application/json",
     ],
 )
-def test_a_form_is_no_request(kind: str) -> None:
+def test_a_form_is_not_a_request(kind: str) -> None:
     """Pages may send these without a preflight, and old browsers do not name the origin."""
 
     async def main() -> None:

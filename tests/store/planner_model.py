@@ -1,4 +1,4 @@
-"""What a planner is to do, as plainly as it can be said; and real planners beside it."""
+"""A simple model of the planner, with real planners to compare."""
 
 import contextlib
 import math

@@ -1,4 +1,4 @@
-"""AG-41: whatever programs do with a planner, and whenever they die, it does what a plain model does."""
+"""AG-41: a planner behaves like a simple model, whatever programs do and whenever they die."""
 
 import shutil
 import tempfile

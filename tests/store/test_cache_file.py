@@ -1,4 +1,4 @@
-"""What the commands of the cache are made of: looking through it, emptying it, writing it out."""
+"""The functions of the cache commands: statistics, clearing, export."""
 
 import json
 import sqlite3
@@ -30,7 +30,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_contents_are_told_by_provider(path: Path) -> None:
-    """How many, how large, and from when."""
+    """The contents are counted by provider, with sizes and dates."""
     found = read_contents(path)
     assert found.entries == 5
     assert {share.provider: share.entries for share in found.providers} == {

@@ -1,4 +1,4 @@
-"""A text of the store that is damaged costs one row or one call, and is told by name."""
+"""A damaged text of the store affects one row or one call, which is reported by name."""
 
 import json
 import os
@@ -48,7 +48,7 @@ def damage(path: Path, statement: str) -> None:
 
 @pytest.mark.parametrize("stored", [CUT, NO_TEXT, NO_ZLIB])
 def test_a_damaged_reply_is_asked_for_again(tmp_path: Path, stored: str) -> None:
-    """The first is told, and no other; replies that are whole are found."""
+    """The first damaged reply is reported, and intact ones are reused."""
     path = tmp_path / "r.db"
     store_of(path)
     damage(path, f"UPDATE call SET reply = {stored} WHERE key & 2147483647 < 2")  # noqa: S608
@@ -77,7 +77,7 @@ def test_a_damaged_reply_is_asked_for_again(tmp_path: Path, stored: str) -> None
 
 @pytest.mark.parametrize("stored", [CUT, "'[1]'", NO_TEXT, NO_ZLIB])
 def test_a_damaged_record_is_told_by_its_row(tmp_path: Path, stored: str) -> None:
-    """Whoever reads it, in whatever way; the rows before it are read."""
+    """Every reader of a damaged record gets an error with its row; earlier rows are read."""
     path = tmp_path / "r.db"
     store_of(path)
     damage(path, f"UPDATE record SET body = {stored} WHERE key & 2147483647 = 2")  # noqa: S608
@@ -94,7 +94,7 @@ def test_a_damaged_record_is_told_by_its_row(tmp_path: Path, stored: str) -> Non
 
 @pytest.mark.parametrize("stored", [CUT, NO_TEXT, NO_ZLIB, None])
 def test_a_row_with_a_damaged_record_is_run_again(tmp_path: Path, stored: str | None) -> None:
-    """It is told, and whole again when it has been."""
+    """A row with a damaged record is reported and run again."""
     path = tmp_path / "r.db"
     store_of(path)
     gone = "DELETE FROM record" if stored is None else f"UPDATE record SET body = {stored}"  # noqa: S608
@@ -182,7 +182,7 @@ def test_large_rows_are_read_one_by_one(tmp_path: Path) -> None:
 
 
 def test_a_row_whose_text_could_not_be_made_is_not_among_those_that_are_left() -> None:
-    """Nobody can read it."""
+    """A row whose text could not be made is not among the unsaved rows."""
     place = RunPlace(eval_id="eval-1")
     work = RowWrite(place, None, 0, row_at(0))
     work.lose()

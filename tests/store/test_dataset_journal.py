@@ -1,4 +1,4 @@
-"""What is written down of a dataset is found again by a later execution, and by nobody else."""
+"""A stored dataset is found by later executions of its run, and by no others."""
 
 import json
 import os
@@ -71,7 +71,7 @@ def execute(
     retry: Retry = Retry(),  # noqa: B008 - frozen
     **changes: Any,
 ) -> tuple[T, list[str]]:
-    """One execution of a run, the first or a later one; what it finds, and what is told."""
+    """Run one execution; return what it finds, and its warnings."""
 
     async def main() -> T:
         async with open_store(path, on_warning=told.append) as store:
@@ -115,7 +115,7 @@ def told_of(found: RestoredGroup) -> set[tuple[str, int]]:
 
 
 def test_what_was_written_down_is_found_as_it_was(tmp_path: Path) -> None:
-    """Cells, whole groups, rows that are gone, files, stages; each group has its own."""
+    """Cells, groups, dropped rows, files and stages are restored by group."""
     path = tmp_path / "r.db"
     execute(path, put)
 
@@ -142,7 +142,7 @@ def test_what_was_written_down_is_found_as_it_was(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("cause", ["failed", "early_shutdown", "filtered"])
 def test_lost_rows_are_forgotten_when_errors_are_retried(tmp_path: Path, cause: Cause) -> None:
-    """Until their groups are written anew, or nothing is to be retried; what is not wanted stays away."""
+    """Lost rows are retried until their groups are written again, or no retry is requested."""
 
     def begin(dataset: DatasetJournal) -> None:
         put_all(dataset)
@@ -174,7 +174,7 @@ def test_lost_rows_are_forgotten_when_errors_are_retried(tmp_path: Path, cause: 
 
 
 def test_another_task_and_another_run_find_nothing(tmp_path: Path) -> None:
-    """Each has its own dataset."""
+    """Each task and run has its own dataset."""
     path = tmp_path / "r.db"
     execute(path, put)
 
@@ -193,7 +193,7 @@ def test_another_task_and_another_run_find_nothing(tmp_path: Path) -> None:
 
 
 def test_what_is_made_again_takes_the_place_of_what_was(tmp_path: Path) -> None:
-    """Of a cell and of a group, also if its first row is gone by then."""
+    """A new result replaces that of its cell or group."""
     path = tmp_path / "r.db"
     execute(path, put)
     again = [
@@ -226,7 +226,7 @@ def test_what_is_made_again_takes_the_place_of_what_was(tmp_path: Path) -> None:
 def test_co_73_of_a_dataset_that_gets_more_rows_everything_counts(
     tmp_path: Path, rows: int
 ) -> None:
-    """Its groups are the same."""
+    """All data of a dataset that is extended stays valid."""
     path = tmp_path / "r.db"
     execute(path, put)
 
@@ -245,7 +245,7 @@ def test_co_73_of_a_dataset_that_gets_more_rows_everything_counts(
 
 @pytest.mark.parametrize("regrouped", ["same groups", "other groups"])
 def test_of_another_dataset_only_what_was_made_counts(tmp_path: Path, regrouped: str) -> None:
-    """Its digests say for what; of other groups only cells can be right. Also for the execution after it."""
+    """For a changed configuration only cells with equal digests are valid."""
     path = tmp_path / "r.db"
     execute(path, put)
     is_regrouped = regrouped == "other groups"
@@ -286,7 +286,7 @@ values = st.recursive(
 
 @pytest.mark.slow
 def test_values_come_back_as_they_were(tmp_path: Path) -> None:
-    """Zeros, halves of characters, numbers of any size, long texts."""
+    """All values are restored exactly."""
     path = tmp_path / "r.db"
     made: list[Mapping[str, Any]] = []
 
@@ -313,7 +313,7 @@ def test_values_come_back_as_they_were(tmp_path: Path) -> None:
 
 
 def test_what_is_no_json_or_holds_a_key_is_made_again(tmp_path: Path) -> None:
-    """It could only be found as something else; keys are never written, in no file beside it either."""
+    """Values that are not JSON or contain a key are not stored, and are made again."""
     path = tmp_path / "r.db"
     secret = "sk-0123456789abcdef"  # noqa: S105
 
@@ -336,7 +336,7 @@ def test_what_is_no_json_or_holds_a_key_is_made_again(tmp_path: Path) -> None:
 
 
 def test_people_can_read_it(tmp_path: Path) -> None:
-    """In views, as everything else of a run."""
+    """Datasets are readable in views."""
     path = tmp_path / "r.db"
     execute(path, put)
     long = MadeRecord(producer="z", unit=4, digest="d", values={4: {"z": "x" * 50_000}})
@@ -363,7 +363,7 @@ def test_people_can_read_it(tmp_path: Path) -> None:
 
 
 def test_a_run_that_is_deleted_leaves_nothing_of_its_dataset(tmp_path: Path) -> None:
-    """No line in any table; neither does a task that its suite has no more."""
+    """Deleting a run or a task deletes all data of its dataset."""
     path = tmp_path / "r.db"
     execute(path, put)
     tables = ("dataset", "cell", "dropped_row", "written_group", "dataset_stage")
@@ -392,7 +392,7 @@ def test_a_run_that_is_deleted_leaves_nothing_of_its_dataset(tmp_path: Path) -> 
 
 
 def test_a_store_of_version_1_is_brought_up_to_date(tmp_path: Path) -> None:
-    """With everything that is in it; then it keeps datasets."""
+    """A store of version 1 is migrated with its contents."""
     path = tmp_path / "r.db"
     old = DatabaseKind(
         name=RUNS.name,
@@ -446,7 +446,7 @@ def test_a_store_of_version_1_is_brought_up_to_date(tmp_path: Path) -> None:
 def test_what_is_damaged_is_told_once_and_made_again(
     tmp_path: Path, damage: str, told: str
 ) -> None:
-    """Nothing of it ends the run."""
+    """Damaged data is reported once and made again."""
     path = tmp_path / "r.db"
     execute(path, put)
     connection = sqlite3.connect(path)
@@ -489,7 +489,7 @@ trio.run(main)
 
 @pytest.mark.slow
 def test_co_70_a_process_that_is_killed_loses_the_end_alone(tmp_path: Path) -> None:
-    """What is found is all that was made up to some cell, and at least what was said to be safe."""
+    """A killed process leaves a prefix of the cells that includes all durable ones."""
     path = tmp_path / "r.db"
     with subprocess.Popen(
         [sys.executable, "-c", WRITES, str(path)], stdout=subprocess.PIPE, text=True
@@ -516,7 +516,7 @@ def memory_runs() -> tuple[MemoryJournal, MemoryDataset]:
 
 
 def test_a_journal_in_memory_says_the_same(tmp_path: Path) -> None:
-    """What is found in it after the same writes is what the store finds, also of another dataset."""
+    """The journal in memory finds the same as the store after the same writes."""
     path = tmp_path / "r.db"
     execute(path, put)
     journal, dataset = memory_runs()
@@ -562,7 +562,7 @@ def test_a_journal_in_memory_says_the_same(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_kept_is_told_once(tmp_path: Path) -> None:
-    """Whoever goes on pays for it again; what can be kept is."""
+    """Values that cannot be stored are reported once."""
     path = tmp_path / "r.db"
     key = "sk-0123456789abcdef"
     secrets = [attrs.evolve(one, values={one.unit: {"a": f"the key {key}"}}) for one in CELLS[1:4]]
@@ -585,7 +585,7 @@ def test_what_cannot_be_kept_is_told_once(tmp_path: Path) -> None:
 
 
 def test_rows_that_are_gone_are_laid_with_few_statements(tmp_path: Path) -> None:
-    """Also between cells: what is gathered of one kind does not end with the other."""
+    """Dropped rows between cells are inserted with few statements."""
     path = tmp_path / "r.db"
     execute(path, put)
     connection = sqlite3.connect(path)

@@ -1,4 +1,4 @@
-"""What is surely a key stands nowhere in the store, whatever part of a row or call it was in."""
+"""No recognized key is in the store, whatever part of a row or call contained it."""
 
 from pathlib import Path
 

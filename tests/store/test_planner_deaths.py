@@ -1,4 +1,4 @@
-"""What programs leave behind in the line that have died, and what becomes of it."""
+"""Remains of dead programs in the queue, and their removal."""
 
 import contextlib
 import json
@@ -46,7 +46,7 @@ def begin_attempt(path: Path, process: "subprocess.Popen[bytes]", mark: str) -> 
 
 @contextlib.contextmanager
 def agent(mark: str) -> Iterator["subprocess.Popen[bytes]"]:
-    """What a program that was killed has left running."""
+    """The recorded process of a killed program."""
     with subprocess.Popen(["/bin/sleep", "600"], env={"MARK": mark}) as child:
         try:
             yield child
@@ -58,7 +58,7 @@ def agent(mark: str) -> Iterator["subprocess.Popen[bytes]"]:
 async def test_what_a_dead_program_has_left_running_is_ended_before_its_place_is_free(
     path: Path,
 ) -> None:
-    """By whoever finds it; that one holds the place as long, and if it dies too, the next goes on."""
+    """Processes of a dead program are ended before its slot is released, over further deaths."""
     mark = make_mark()
     dead, finder, third = (bare_planner(path, 1) for _ in range(3))
     for planner, id_ in ((dead, "a"), (dead, "b"), (finder, "c")):
@@ -111,7 +111,7 @@ async def test_agents_of_the_dead_are_ended_by_who_waits_for_their_places(
 
 @pytest.mark.trio
 async def test_ag_38_nothing_is_left_in_line_of_a_run_that_is_finished(path: Path) -> None:
-    """Also where it was resumed without a planner, and where a program could not leave in time."""
+    """A finished run leaves nothing in the queue, even without a planner at its end."""
     dead, planner = bare_planner(path, 1), bare_planner(path, 1)
     for id_ in ("a", "b"):
         await dead.submit(submission(id_, "x"))

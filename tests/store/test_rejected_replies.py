@@ -1,4 +1,4 @@
-"""What nothing came of, and what is asked anew, is known to the next execution of a run."""
+"""Rejected replies and requests for new ones are known to the next execution of a run."""
 
 from contextlib import nullcontext
 from pathlib import Path
@@ -53,7 +53,7 @@ def test_a_reply_that_was_rejected_is_not_recalled(tmp_path: Path) -> None:
 def test_rows_are_asked_anew_until_they_have_been(
     tmp_path: Path, retry: Retry, anew: list[int]
 ) -> None:
-    """Also where an execution in between was killed; the third row has no verdict, but a reply."""
+    """Rows get new replies until they have been run, even over a killed execution."""
     path = tmp_path / "r.db"
     rows = [
         row_at(0, status=Status.FAIL),
@@ -86,7 +86,7 @@ def test_rows_are_asked_anew_until_they_have_been(
 
 @pytest.mark.parametrize("where", ["memory", "file"])
 def test_what_is_dropped_from_a_cache_is_asked_again(tmp_path: Path, where: str) -> None:
-    """By this process and by the next one; nobody is warned."""
+    """A dropped entry is requested again by this process and the next one, without a warning."""
     path = None if where == "memory" else tmp_path / "c.db"
     warnings: list[Exception] = []
     texts = iter("abc")

@@ -167,7 +167,7 @@ def test_an_empty_line_is_a_row_where_there_is_one_column(tmp_path: Path) -> Non
         ("q,\na,b\n", "a column has no name"),
     ],
 )
-def test_what_is_odd_is_told_and_read(tmp_path: Path, text: str, warning: str) -> None:
+def test_what_is_odd_is_reported_and_read(tmp_path: Path, text: str, warning: str) -> None:
     tests, warnings = read(tmp_path, text)
     assert [mistake.message for mistake in warnings] == [warning]
     assert len(tests) == max(0, text.count("\n") - 1)
@@ -179,7 +179,7 @@ def test_a_variable_with_one_underscore_is_kept(tmp_path: Path) -> None:
     assert (warnings[0].hint, warnings[0].place) == ('did you mean "__expected"?', (1, 3))
 
 
-def test_cells_that_look_like_assertions_are_told_once_for_each_word(tmp_path: Path) -> None:
+def test_cells_that_look_like_assertions_are_reported_once_for_each_word(tmp_path: Path) -> None:
     text = "q,__expected\na,contians: x\nb,Paris: x\nc,contians: y\nd,max-score\n"
     tests, warnings = read(tmp_path, text)
     assert [test["assert"][0]["type"] for test in tests] == ["equals"] * 4
@@ -189,7 +189,7 @@ def test_cells_that_look_like_assertions_are_told_once_for_each_word(tmp_path: P
     ]
 
 
-def test_all_mistakes_are_told_at_their_cells(tmp_path: Path) -> None:
+def test_all_mistakes_are_reported_at_their_cells(tmp_path: Path) -> None:
     text = 'q,r,__expected\nbad,2,contains\n1,2\n"3\n4",5,"contains-any: ""a"\n6,bad,a,7\n'
     assert refused(tmp_path, text) == [
         "2:7 0.__expected: no value",
@@ -236,7 +236,7 @@ def test_all_mistakes_are_told_at_their_cells(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_mistake_is_told_at_its_cell(tmp_path: Path, text: str | bytes, wanted: str) -> None:
+def test_a_mistake_is_reported_at_its_cell(tmp_path: Path, text: str | bytes, wanted: str) -> None:
     assert refused(tmp_path, text) == [wanted]
 
 

@@ -81,7 +81,7 @@ def test_quotes_out_of_place_are_letters_unless_strict(
         ('a\nb,5" x\n', True, "a cell that contains a quote must be quoted", (2, 4)),
     ],
 )
-def test_a_misplaced_quote_is_told_with_its_place(
+def test_a_misplaced_quote_is_reported_with_its_place(
     text: str, *, strict: bool, message: str, place: tuple[int, int]
 ) -> None:
     with pytest.raises(MistakenError) as caught:

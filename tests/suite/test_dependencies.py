@@ -52,7 +52,7 @@ def test_ag_70_itself_and_paths_are_refused(said: str, problem: str) -> None:
     assert problem in str(caught.value)
 
 
-def test_ag_71_a_circle_is_told_in_an_order_that_is_always_the_same() -> None:
+def test_ag_71_a_cycle_is_reported_in_an_order_that_is_always_the_same() -> None:
     """The order of the names does not matter."""
     graph = {"a": ["b"], "b": ["c"], "c": ["a"], "d": ["a"]}
     assert cycle_in(graph) == ("a", "b", "c", "a")
@@ -67,7 +67,7 @@ def test_names_of_a_graph_are_different() -> None:
         Tracker.of([needs("a"), needs("b"), needs("a")])
 
 
-def test_a_circle_behind_a_long_way_is_found() -> None:
+def test_a_cycle_behind_a_long_way_is_found() -> None:
     """Any depth of a graph is supported."""
     size = 5000
     graph = {f"{place:05}": [f"{place + 1:05}"] for place in range(size)}
@@ -78,7 +78,7 @@ def test_a_circle_behind_a_long_way_is_found() -> None:
     )
 
 
-def test_a_long_chain_is_told_whole() -> None:
+def test_a_long_chain_is_reported_whole() -> None:
     """Any depth of a graph is supported."""
     size = 1200
     waiting = [needs(str(place), str(place + 1), policy="block") for place in range(size)]
@@ -126,7 +126,7 @@ def test_the_first_word_on_an_end_counts() -> None:
     assert tracker.state("x") == Unsatisfied("a", "skip")
 
 
-def test_ag_74_what_is_stuck_is_told_with_its_chain() -> None:
+def test_ag_74_what_is_stuck_is_reported_with_its_chain() -> None:
     """The chain includes skipped names; names with the policy `run`, and their dependents, are not stuck."""
     tracker = Tracker.of(
         [
@@ -271,7 +271,7 @@ def check_chain(plain: Plain, name: str, chain: Sequence[str]) -> None:
     )
 )
 @settings(max_examples=settings().max_examples // 2)
-def test_ag_71_a_circle_is_found_where_there_is_one(graph: Mapping[str, Sequence[str]]) -> None:
+def test_ag_71_a_cycle_is_found_where_there_is_one(graph: Mapping[str, Sequence[str]]) -> None:
     """A cycle exists if names cannot be removed one by one, each without remaining dependencies."""
     left = dict(graph)
     while free := [name for name, on in left.items() if not set(on) & left.keys()]:

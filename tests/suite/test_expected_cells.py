@@ -88,7 +88,7 @@ def test_types_of_a_suite_are_known_in_cells() -> None:
         ("is-jsn", 'did you mean "is-json"?'),
     ],
 )
-def test_a_text_that_looks_like_an_assertion_is_told(cell: str, said: str) -> None:
+def test_a_text_that_looks_like_an_assertion_is_reported(cell: str, said: str) -> None:
     """It is compared literally, as in promptfoo, which is hardly ever intended."""
     assert assertion_from_text(cell) == {"type": "equals", "value": cell}
     found = looks_typed(f" {cell} ")
@@ -115,7 +115,7 @@ def test_a_text_that_looks_like_an_assertion_is_told(cell: str, said: str) -> No
     ],
     ids=lambda cell: cell[:20],
 )
-def test_what_is_no_assertion_at_all_is_not_told(cell: str) -> None:
+def test_text_without_an_assertion_is_not_reported(cell: str) -> None:
     assert looks_typed(cell) is None
 
 

@@ -60,7 +60,7 @@ def test_variables_are_read_from_files_and_later_ones_win(
         assert read_vars(references[0], around) == wanted
 
 
-def test_all_files_of_variables_that_are_wrong_are_told(around: FileContext) -> None:
+def test_all_files_of_variables_that_are_wrong_are_reported(around: FileContext) -> None:
     with pytest.raises(MistakenError) as caught:
         read_vars(["none.yaml", 5, "c.yml", "a.yaml", "broken.yaml"], around)
     told = [(part.at, part.message, part.place) for part in caught.value.parts]
@@ -99,7 +99,7 @@ def test_the_path_of_an_absolute_name_is_that_in_the_folder(around: FileContext)
     assert resolve_file_vars({"v": absolute}, around) == {"v": "file://a.yaml"}
 
 
-def test_all_variables_that_cannot_be_are_told(around: FileContext) -> None:
+def test_all_variables_that_cannot_be_are_reported(around: FileContext) -> None:
     with pytest.raises(MistakenError) as caught:
         resolve_file_vars(
             {"a": "file://none.txt", "_conversation": "x", "b": ["y", "file://no/*"]}, around
@@ -135,7 +135,7 @@ def test_files_take_the_place_of_their_names(around: FileContext, value: Any, wa
     assert with_files(value, around) == wanted
 
 
-def test_all_files_that_there_are_not_are_told(around: FileContext) -> None:
+def test_all_files_that_there_are_not_are_reported(around: FileContext) -> None:
     with pytest.raises(MistakenError) as caught:
         with_files({"a": "file://no", "b": [1, "file://nor/*"]}, around)
     assert [part.at for part in caught.value.parts] == [("a",), ("b", 1)]
@@ -186,13 +186,13 @@ def test_media_are_text_where_the_environment_says_so(tmp_path: Path) -> None:
         ("a.pdf", "cannot be read as PDF"),
     ],
 )
-def test_what_is_no_text_is_told(tmp_path: Path, name: str, message: str) -> None:
+def test_what_is_not_a_text_is_reported(tmp_path: Path, name: str, message: str) -> None:
     with pytest.raises(MistakenError, match=message) as caught:
         value(tmp_path, name, b"a\xff")
     assert caught.value.parts[0].file == tmp_path / name
 
 
-def test_a_file_that_is_gone_is_told(tmp_path: Path) -> None:
+def test_a_file_that_is_gone_is_reported(tmp_path: Path) -> None:
     for name in ("a.png", "a.mp3", "a.pdf", "a.txt"):
         with pytest.raises(MistakenError, match="cannot be read"):
             load_file_value(tmp_path / name, FileContext(directory=tmp_path))

@@ -74,7 +74,7 @@ def test_tests_are_called_by_their_number_where_the_file_is_all_there_is(tmp_pat
     assert [test.description for test in read(file)] == [None, "mine", ""]
 
 
-def test_all_mistakes_of_a_small_file_are_told_with_their_lines(tmp_path: Path) -> None:
+def test_all_mistakes_of_a_small_file_are_reported_with_their_lines(tmp_path: Path) -> None:
     file = written(
         tmp_path,
         {"vars": {"q": "bad"}},
@@ -111,7 +111,7 @@ def test_all_mistakes_of_a_small_file_are_told_with_their_lines(tmp_path: Path) 
     ]
 
 
-def test_bytes_that_are_no_text_are_told_with_their_line(tmp_path: Path) -> None:
+def test_bytes_that_are_no_text_are_reported_with_their_line(tmp_path: Path) -> None:
     file = tmp_path / "t.jsonl"
     file.write_bytes(b'{"vars": {}}\n{"vars": {"q": "\xff"}}\n')
     with pytest.raises(MistakenError, match=re.escape("byte 16 of the line (0xff)")) as caught:
@@ -119,7 +119,7 @@ def test_bytes_that_are_no_text_are_told_with_their_line(tmp_path: Path) -> None
     assert caught.value.parts[0].place == (2, 1)
 
 
-def test_a_file_that_is_gone_is_told(tmp_path: Path) -> None:
+def test_a_file_that_is_gone_is_reported(tmp_path: Path) -> None:
     with pytest.raises(MistakenError, match="cannot be read: No such file"):
         read(tmp_path / "none.jsonl")
 
@@ -201,7 +201,7 @@ def test_lines_are_counted_and_told_apart_in_one_pass(
     assert list(candidates) == [place for place, text in enumerate(texts) if text != '{"vars": {}}']
 
 
-def test_a_file_that_is_wrong_everywhere_is_told_soon_and_shortly(tmp_path: Path) -> None:
+def test_a_file_that_is_wrong_everywhere_is_reported_soon_and_shortly(tmp_path: Path) -> None:
     """Fifty mistakes suffice; no line is searched from the beginning of the file."""
     count = CHECKED_AT_ONCE
     file = written(tmp_path, *(line for _ in range(count // 2) for line in ("", "7" + " " * 200)))

@@ -106,13 +106,13 @@ def test_a_suite_says_where_limits_are_kept() -> None:
         ([], ": must be an object, got a list"),
     ],
 )
-def test_qe_20_what_cannot_be_is_told(tmp_path: Path, limits: Any, said: str) -> None:
+def test_qe_20_what_cannot_be_is_reported(tmp_path: Path, quota: Any, said: str) -> None:
     """Each backend has required keys, keys exclude each other; sizes and times are at least one."""
     (tmp_path / "limits.json").write_text("[]")
     assert said_of(limits, tmp_path) == [f"$.limits{said}"]
 
 
-def test_qe_20_all_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
+def test_qe_20_all_that_is_wrong_is_reported_at_once(tmp_path: Path) -> None:
     """A mistake in one key hides neither those of others nor those of their combination."""
     assert said_of({**REDIS, "batch": {"size": 300, "flushMs": 0}}) == [
         "$.limits.batch.size: must be at most 256, got 300",
@@ -167,7 +167,7 @@ def test_qe_20_an_empty_list_of_limits_is_a_list(tmp_path: Path) -> None:
     )
 
 
-def test_all_that_is_wrong_with_limits_is_told_where_it_stands(tmp_path: Path) -> None:
+def test_all_that_is_wrong_with_limits_is_reported_where_it_stands(tmp_path: Path) -> None:
     """Positions are in the suite, or in the file of limits with line and column."""
     wrong = [{**RPM, "capacity": 0}, {**HOLDS, "window_seconds": 1}, RPM, RPM]
     said = [
@@ -222,7 +222,7 @@ def test_a_lane_names_its_limits() -> None:
         ("a:rpm", ': must be a list of keys, got the text "a:rpm"'),
     ],
 )
-def test_what_is_no_limit_of_a_lane_is_told(keys: Any, said: str) -> None:
+def test_what_is_not_a_limit_of_a_lane_is_reported(keys: Any, said: str) -> None:
     """The position is correct in lanes with and without a name."""
     lane = {"limits": keys}
     assert said_of(REDIS, lanes={"wide": lane}) == [f"$.lanes.wide.limits{said}"]
@@ -231,7 +231,7 @@ def test_what_is_no_limit_of_a_lane_is_told(keys: Any, said: str) -> None:
     ]
 
 
-def test_all_that_is_wrong_with_limits_of_a_lane_is_told() -> None:
+def test_all_that_is_wrong_with_limits_of_a_lane_is_reported() -> None:
     """Duplicates are included."""
     keys = ["a:rpm", 5, "a:rpm", {"key": "b", "unit": "x"}]
     unit = 'must be requests, tokens, cost_micro or slots, got the text "x"'
@@ -297,7 +297,7 @@ def idle(key: str, place: int) -> tuple[str, str | None]:
     return told, f'write limits: ["{key}"] in a lane'
 
 
-def test_a_limit_that_no_lane_counts_against_is_warned_of(tmp_path: Path) -> None:
+def test_a_limit_that_no_lane_counts_against_causes_a_warning(tmp_path: Path) -> None:
     """In memory each is reported; in shared backends only that the suite uses none."""
     assert warned() == [idle("m:rpm", 0), idle("m:concurrency", 1)]
     both = {"id": "echo", "lane": {"limits": ["m:rpm", "m:concurrency"]}}
@@ -316,7 +316,7 @@ def test_a_limit_that_no_lane_counts_against_is_warned_of(tmp_path: Path) -> Non
     assert warned(limits={"limits": [], "workers": 3}) == []
 
 
-def test_odd_units_of_lanes_of_tasks_are_told_once_each() -> None:
+def test_odd_units_of_lanes_of_tasks_are_reported_once_each() -> None:
     """Warnings at the top have positions at the top, those of a task in the task."""
 
     def counting(unit: str) -> dict[str, Any]:
@@ -352,7 +352,7 @@ def test_odd_units_of_lanes_of_tasks_are_told_once_each() -> None:
         ({**RPM, "unit": "tokens"}, "requests", "whose unit is tokens"),
     ],
 )
-def test_a_unit_that_is_not_that_of_its_limit_is_warned_of(
+def test_a_unit_that_is_not_that_of_its_limit_causes_a_warning(
     limit: dict[str, Any], unit: str, told: str | None
 ) -> None:
     """This also holds for a derived unit; otherwise the wrong quantity would be limited."""
@@ -371,7 +371,7 @@ def missing(key: str, at: str) -> str:
     return f'{at}: unknown limit "{key}": all calls of the lane will fail'
 
 
-def test_a_key_that_is_no_limit_in_memory_is_warned_of() -> None:
+def test_a_key_that_is_not_a_limit_in_memory_causes_a_warning() -> None:
     """The position is correct in every notation, with a suggestion."""
     assert warned(
         providers=[
@@ -411,7 +411,7 @@ def test_limits_of_a_file_and_lanes_of_files_are_looked_at(tmp_path: Path) -> No
     ) == [(missing("n:rpm", "$.providers"), 'did you mean "m:rpm"?')]
 
 
-def test_what_tasks_have_from_the_top_is_warned_of_once(tmp_path: Path) -> None:
+def test_what_tasks_inherit_causes_one_warning(tmp_path: Path) -> None:
     """Warnings of a task itself are at its entry, with the line."""
     file = tmp_path / "suite.yaml"
     file.write_text(
@@ -437,7 +437,7 @@ tasks:
     ]
 
 
-def test_odd_options_of_a_task_are_told_in_the_task() -> None:
+def test_odd_options_of_a_task_are_reported_in_the_task() -> None:
     """They have positions as everything else in the task."""
     task = {"type": "prompt_eval", "prompts": ["a"], "evaluateOptions": {"silent": True}}
     suite = parse_suite({"providers": ["echo"], "tasks": [task]})

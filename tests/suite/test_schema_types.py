@@ -111,8 +111,5 @@ def test_a_suite_is_refused_with_the_place_of_the_type() -> None:
             '$.tests[0].assert[0].value.properties.a.type: "strng" is not a JSON Schema type\n'
             '  did you mean "string"?'
         ),
-        (
-            '$.tests[1].assert[0].value: "objct" is not a JSON Schema type\n'
-            '  did you mean "object"?'
-        ),
+        ('$.tests[1].assert[0].value: "objct" is not a JSON Schema type\n  did you mean "object"?'),
     ]

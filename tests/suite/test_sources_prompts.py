@@ -51,7 +51,7 @@ def refused(entry: Any, folder: Path) -> list[tuple[str, str | None]]:
         "/*",
     ],
 )
-def test_a_text_that_names_no_file_is_taken_as_it_is(text: str, tmp_path: Path) -> None:
+def test_a_text_that_names_no_file_is_used_unchanged(text: str, tmp_path: Path) -> None:
     """Slashes, stars and dots do not make a path of it."""
     assert raws(text, tmp_path) == [text]
     assert labels(text, tmp_path) == [text]
@@ -59,7 +59,7 @@ def test_a_text_that_names_no_file_is_taken_as_it_is(text: str, tmp_path: Path) 
 
 @pytest.mark.slow
 @given(st.text(min_size=1).filter(lambda text: "://" not in text and not text.startswith("exec:")))
-def test_any_other_text_is_taken_or_refused(text: str) -> None:
+def test_any_other_text_is_accepted_or_refused(text: str) -> None:
     """In a folder without files nothing is read, and nothing fails."""
     try:
         (prompt,) = read(text, Path("/nowhere"))
@@ -99,7 +99,7 @@ def test_an_object_gives_label_id_and_config(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_an_entry_that_cannot_be_used_is_told(
+def test_an_entry_that_cannot_be_used_is_reported(
     entry: Any, told: tuple[str, str | None], tmp_path: Path
 ) -> None:
     """The message names a correction."""
@@ -152,7 +152,7 @@ def test_a_document_is_one_prompt_of_compact_json(tmp_path: Path) -> None:
     ("name", "text"),
     [("p.json", '{"a": {{x | dump}}}\n'), ("p.yaml", "a: {{x}}: {{y}}\n"), ("p.yml", "a: [\n")],
 )
-def test_a_document_that_only_becomes_one_is_taken_as_it_is(
+def test_a_document_that_only_becomes_one_is_used_unchanged(
     name: str, text: str, tmp_path: Path
 ) -> None:
     """Templates may be where JSON allows no value."""
@@ -169,7 +169,7 @@ def test_a_file_inside_a_document_must_be_there(tmp_path: Path) -> None:
     assert refused("p.json", tmp_path) == [('file not found: "file://nots.txt"', hint)]
 
 
-def test_all_files_that_are_missing_in_a_document_are_told_where_they_are_named(
+def test_all_files_that_are_missing_in_a_document_are_reported_where_they_are_named(
     tmp_path: Path,
 ) -> None:
     """Messages contain file, line and column, and the base of paths in it."""
@@ -277,7 +277,7 @@ def test_prompts_of_one_file_have_ids_that_begin_with_the_given_one(tmp_path: Pa
         ("file://latin.txt", ("byte 1 (0xe4) is not UTF-8", "save the file as UTF-8")),
     ],
 )
-def test_a_file_that_cannot_be_used_is_told(
+def test_a_file_that_cannot_be_used_is_reported(
     entry: str, told: tuple[str, str | None], tmp_path: Path
 ) -> None:
     """The name of a file is not meant as a prompt."""

@@ -110,7 +110,7 @@ def told(
     return part.message, part.hint
 
 
-def test_a_function_is_called_and_what_it_prints_is_no_answer(around: FileContext) -> None:
+def test_a_function_is_called_and_what_it_prints_is_not_an_answer(around: FileContext) -> None:
     """Async functions are supported."""
     assert call(around, "add", 1) == 2
     assert call(around, "add", "a", "b") == "ab"
@@ -184,7 +184,7 @@ def test_many_calls_take_one_process(around: FileContext) -> None:
         ("nothing", "failed: TypeError: function nothing not found; known are add, fail,", None),
     ],
 )
-def test_a_function_that_gives_no_value_is_told(
+def test_a_function_that_gives_no_value_is_reported(
     around: FileContext, function: str, message: str, hint: str | None
 ) -> None:
     """The message contains the line that raised, and the last printed line."""
@@ -193,7 +193,7 @@ def test_a_function_that_gives_no_value_is_told(
     assert help_ == hint
 
 
-def test_a_file_that_cannot_be_loaded_is_told(around: FileContext) -> None:
+def test_a_file_that_cannot_be_loaded_is_reported(around: FileContext) -> None:
     """The error is that of the file."""
     (around.directory / "mine.py").write_text("\nimport no_such_module\n")
     assert told(around, "add", 1) == (
@@ -293,14 +293,14 @@ def test_a_file_without_a_function_has_get_transform(around: FileContext) -> Non
         ("file://notes.txt", '"file://notes.txt" is not code that can be run'),
     ],
 )
-def test_code_that_gives_no_variables_is_told(around: FileContext, text: str, message: str) -> None:
+def test_code_that_gives_no_variables_is_reported(around: FileContext, text: str, message: str) -> None:
     """It is reported while the suite is loaded."""
     with pytest.raises(MistakenError) as caught:
         transform_vars(text, {"name": "a"}, around)
     assert [part.message.startswith(message) for part in caught.value.parts] == [True], caught.value
 
 
-def test_each_test_that_gives_none_is_told(around: FileContext) -> None:
+def test_each_test_that_gives_none_is_reported(around: FileContext) -> None:
     """The message contains its index."""
     with pytest.raises(MistakenError) as caught:
         transform_vars_of_each("vars.o", [{"o": 1}, {"o": {}}, {"o": None}], around)
@@ -320,7 +320,7 @@ def test_filters_are_functions_of_python_files(around: FileContext) -> None:
     assert filters["shout"]("a", 2) == "AA"
 
 
-def test_everything_that_is_wrong_with_filters_is_told(around: FileContext) -> None:
+def test_everything_that_is_wrong_with_filters_is_reported(around: FileContext) -> None:
     """All mistakes are reported at once, by the name of the filter."""
     (around.directory / "two.py").write_text("def shout(t): ...\ndef whisper(t): ...\n")
     (around.directory / "bad.py").write_text("1/0\n")

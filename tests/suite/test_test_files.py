@@ -137,7 +137,7 @@ def test_tests_are_numbered_where_promptfoo_numbers_them(
         ({"path": "g.py", "config": "file://none.json"}, 'file not found: "file://none.json"'),
     ],
 )
-def test_what_cannot_be_read_is_told(
+def test_what_cannot_be_read_is_reported(
     files: Path, reference: str | Mapping[str, Any], wanted: str
 ) -> None:
     with pytest.raises(MistakenError) as caught:
@@ -192,7 +192,7 @@ def test_a_mistake_in_another_file_stays_there(files: Path, name: str, text: str
     assert told == [(Path("other.json"), (3, 4), ("a",))]
 
 
-def test_mistakes_of_several_files_are_told_together(files: Path) -> None:
+def test_mistakes_of_several_files_are_reported_together(files: Path) -> None:
     for name in ("1.x.yaml", "2.x.yaml"):
         (files / name).write_text("- threshold: bad\n")
     with pytest.raises(MistakenError) as caught:
@@ -251,7 +251,7 @@ def test_a_sheet_has_a_name_and_a_number(book: Path, sheet: str) -> None:
         ("Ragged", "a row of 2 cells under a header of 1", (2, 1)),
     ],
 )
-def test_a_mistake_in_a_sheet_is_told_with_row_and_column(
+def test_a_mistake_in_a_sheet_is_reported_with_row_and_column(
     book: Path, sheet: str, message: str, place: tuple[int, int] | None
 ) -> None:
     with pytest.raises(MistakenError) as caught:
@@ -260,7 +260,7 @@ def test_a_mistake_in_a_sheet_is_told_with_row_and_column(
     assert (mistake.message, mistake.place, mistake.file) == (message, place, book / "t.xlsx")
 
 
-def test_a_file_that_is_no_book_is_told(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_book_is_reported(tmp_path: Path) -> None:
     (tmp_path / "t.xlsx").write_text("q\na\n")
     with pytest.raises(MistakenError, match="not a spreadsheet"):
         read(tmp_path, "t.xlsx")
@@ -313,7 +313,7 @@ def test_a_sheet_without_tests_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["many.csv", "many.json", "many.yaml", "many.py"])
-def test_of_many_mistakes_in_a_file_the_first_are_told(files: Path, name: str) -> None:
+def test_of_many_mistakes_in_a_file_the_first_are_reported(files: Path, name: str) -> None:
     """The number of the others follows."""
     many = [{"threshold": "bad"}] * 60
     texts = {

@@ -1,4 +1,4 @@
-"""Names, as the conventions of OpenTelemetry have them; and what an environment wants."""
+"""Names by the conventions of OpenTelemetry, and environment variables."""
 
 import json
 import pkgutil
@@ -30,7 +30,7 @@ from trioeval.templates import Templates
 
 
 def known_names() -> set[str]:
-    """All attributes of the installed conventions."""
+    """Return all attributes of the installed conventions."""
     found = set()
     for package in (incubating, stable):
         for one in pkgutil.iter_modules(package.__path__):
@@ -118,7 +118,7 @@ def test_a_call_is_told_by_what_it_does_and_with_whom(
 
 
 def test_an_attempt_of_an_agent_is_no_call_and_may_have_failed() -> None:
-    """Calls that a model makes as an agent are written down on their own."""
+    """The calls of a model that is an agent are separate spans."""
     end = AttemptEnd(output="", failure=AttemptFailure("timeout", "60 s"), duration_s=60.0)
     call = CallRecord(
         key=CallKey(None, 0, "attempt", b""),
@@ -149,7 +149,7 @@ def test_what_our_own_cache_gives_was_not_read_from_that_of_the_provider() -> No
 
 
 def test_the_port_of_a_server_is_told_also_where_it_is_the_usual_one() -> None:
-    """The conventions want it wherever the address is."""
+    """The conventions require the port with the address."""
     ports = {}
     for url in ("https://a.example/v1", "http://a.example/v1", "http://a.example:81/v1"):
         spec = resolve(

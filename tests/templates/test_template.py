@@ -23,7 +23,7 @@ def render(text: str, variables: Mapping[str, Any], **settings: Any) -> str:
         *("{{ name }} in {#section}", "{{ name\n}}", "{{ x\u2028}}"),
     ],
 )
-def test_sc_14_what_is_no_template_stays_as_it_is(text: str) -> None:
+def test_sc_14_text_that_is_not_a_template_stays_as_it_is(text: str) -> None:
     """This covers texts without marks, and texts with a mark that is not closed on its line."""
     templates = Templates()
     assert templates.render(text, {"name": "Bob"}) == text
@@ -115,7 +115,7 @@ def test_sc_11_a_prompt_of_json_stays_json() -> None:
 
 
 @pytest.mark.parametrize("text", ['{"a":  "{{ a"}', '["{% if %}"]', '["{{ a | nofilter }}"]'])
-def test_json_with_a_text_that_is_no_template_is_a_text(text: str) -> None:
+def test_json_with_a_text_that_is_not_a_template_is_a_text(text: str) -> None:
     """It is rendered as one, which may fail in turn."""
     if is_template(text):
         with pytest.raises(TemplateError, match=r"^not a template: "):
@@ -124,7 +124,7 @@ def test_json_with_a_text_that_is_no_template_is_a_text(text: str) -> None:
         assert render(text, {"a": "x"}) == text
 
 
-def test_a_variable_that_is_no_template_spoils_a_text_only() -> None:
+def test_a_variable_that_is_not_a_template_spoils_a_text_only() -> None:
     """JSON gets it as it is written; the error of a text names it."""
     broken = {"a": "{% if %}"}
     assert render('["{{ a }}"]', broken) == '[\n  "{% if %}"\n]'

@@ -217,7 +217,7 @@ FAULTS: list[tuple[str, str]] = [
 
 
 @pytest.mark.parametrize(("text", "message"), FAULTS, ids=[text[:40] for text, _ in FAULTS])
-def test_what_is_no_template_says_why(text: str, message: str) -> None:
+def test_text_that_is_not_a_template_says_why(text: str, message: str) -> None:
     """The message is the same at load and when it is rendered."""
     assert Templates().syntax_error(text) == message
     with pytest.raises(TemplateError) as caught:

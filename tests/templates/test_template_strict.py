@@ -74,7 +74,7 @@ def test_the_message_suggests_what_was_meant() -> None:
         ("{{ name.first | upper }}", '"first" is not defined in "Bob"'),
     ],
 )
-def test_an_undefined_member_is_told_with_what_it_was_looked_for_in(
+def test_an_undefined_member_is_reported_with_what_it_was_looked_for_in(
     text: str, message: str
 ) -> None:
     """The message distinguishes it from an undefined variable."""
@@ -97,6 +97,6 @@ def test_an_undefined_member_is_told_with_what_it_was_looked_for_in(
         ("{{ env.HOME }} {{ env.NOT_THERE }}", "/h "),
     ],
 )
-def test_asking_about_an_undefined_variable_is_no_use_of_it(text: str, printed: str) -> None:
+def test_asking_about_an_undefined_variable_is_not_a_use_of_it(text: str, printed: str) -> None:
     """Conditions, tests, comparison and defaults work, along chains of members; `env` has any name."""
     assert render(text) == printed

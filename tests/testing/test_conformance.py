@@ -1,4 +1,4 @@
-"""The checks for other people's schedulers and paces find what is wrong, all of it, and nothing else."""
+"""The checks of foreign schedulers and paces find all defects, and nothing else."""
 
 import math
 from collections.abc import Sequence
@@ -134,7 +134,7 @@ def test_one_defect_breaks_exactly_these_laws(defect: Defect, laws: str) -> None
 
 
 def test_all_broken_laws_are_told_with_the_smallest_scenario_of_each() -> None:
-    """The failure says what was asked for and what happened; laws that were not wanted are left out."""
+    """The failure has the smallest scenario of each broken law; unselected laws are left out."""
     with pytest.raises(AssertionError) as caught:
         check_scheduler(lambda: Careful("answers are lost"))
     assert str(caught.value).splitlines() == [
@@ -187,7 +187,7 @@ def test_a_limiter_that_rests_in_its_slot_is_shown_doing_so() -> None:
 
 
 def test_a_scheduler_that_hangs_is_told_from_one_that_raises() -> None:
-    """Neither ends the check."""
+    """A hanging and a raising scheduler are reported differently, and neither ends the check."""
     found = broken_laws(lambda: Careful("a failure keeps its slot"), laws=["TOTAL"])
     assert found["TOTAL"].message.startswith("TOTAL is broken: the scheduler failed: it had not")
     found = broken_laws(lambda: fan_out_and_collect, laws=["TOTAL"], unsupported=CAPABILITIES)
@@ -328,7 +328,7 @@ class Impatient:
 
 
 def test_a_broken_pace_is_told_with_its_smallest_example() -> None:
-    """Limits, requests, and what was right."""
+    """A broken pace is reported with limits, requests and the right instants."""
     with pytest.raises(AssertionError) as caught:
         check_pacer(lambda rpm, burst, gap: our_pace(rpm, burst + 1, gap))
     assert str(caught.value).splitlines()[:4] == [

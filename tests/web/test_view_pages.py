@@ -1,4 +1,4 @@
-"""Pages of the live view, over a real socket: what they show of stores of every kind, and of a run."""
+"""Pages of the live view over a real socket, for stores of every kind and for a run."""
 
 import re
 import sqlite3
@@ -25,7 +25,7 @@ from trioeval.providers import Reply
 from trioeval.report import Head
 from trioeval.report.head import HeadColumn
 from trioeval.serving.conversation import Bounds, HttpConnection
-from trioeval.store import StoredRun, StoreReader, open_store
+from trioeval.store import StoreReader, StoredRun, open_store
 from trioeval.testing import run_virtual
 from trioeval.web.app import WhilePresent
 from trioeval.web.live import serve_live
@@ -59,13 +59,13 @@ def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 async def only_run(server: Server) -> str:
-    """The id of the one run of a store."""
+    """Return the id of the only run of a store."""
     (found,) = set(re.findall(r'href="/run/([^"?]+)"', (await server.ask("/")).body))
     return str(found)
 
 
 def test_runs_rows_and_one_row_are_shown(database: Path) -> None:
-    """From the list to a row and its neighbours; every link leads somewhere."""
+    """Every link from the list to a row and its neighbours works."""
 
     async def main() -> None:
         async with serving(database) as server:
@@ -95,7 +95,7 @@ def test_runs_rows_and_one_row_are_shown(database: Path) -> None:
 
 
 def test_rows_are_chosen_and_paged(database: Path) -> None:
-    """By status, column and text; both ways; what the address says survives another loading."""
+    """Rows are filtered by status, column and text, in both directions; the address holds the filter."""
 
     async def main() -> None:
         async with serving(database) as server:
@@ -140,7 +140,7 @@ def test_rows_are_chosen_and_paged(database: Path) -> None:
 def test_hostile_texts_are_inert_on_every_page(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """No text is markup, none hides or turns round, on the list, the run, its rows, and each row."""
+    """No text is markup or hidden, on the list, the run, its rows, and each row."""
     suite, database = write_hostile_suite(tmp_path), tmp_path / "runs.db"
     run_command_line([str(suite), "--no-table", "--quiet", "--no-cache", "--db", str(database)])
     capfd.readouterr()
@@ -168,7 +168,7 @@ def test_hostile_texts_are_inert_on_every_page(
 
 
 def test_a_store_may_be_empty_damaged_or_gone(database: Path, tmp_path: Path) -> None:
-    """Each is said on the page; where it is mended, the next look finds it so."""
+    """Each problem is shown; once it is solved, the next request works."""
     empty, damaged = tmp_path / "empty.db", tmp_path / "damaged.db"
 
     async def main() -> None:
@@ -207,7 +207,7 @@ def test_a_store_may_be_empty_damaged_or_gone(database: Path, tmp_path: Path) ->
 
 @attrs.define
 class Listener:
-    """A browser that hears of a run."""
+    """A browser that receives events of a run."""
 
     stream: trio.SocketStream
     heard: str = ""
@@ -244,7 +244,7 @@ async def begun(database: Path) -> AsyncIterator[StoredRun]:
 
 
 def test_a_run_is_watched_and_steered_to_its_end(tmp_path: Path) -> None:
-    """Two browsers see its lanes and rows; a button changes it; a third one that does not read harms none."""
+    """Two browsers see lanes and rows; buttons work; a third browser that does not read harms none."""
 
     async def main() -> None:
         path = tmp_path / "runs.db"
@@ -310,7 +310,7 @@ def test_a_run_is_watched_and_steered_to_its_end(tmp_path: Path) -> None:
 
 
 def test_a_run_is_steered_from_a_page_that_nobody_has_looked_at_for_a_while(tmp_path: Path) -> None:
-    """Though the view has to find the run again first; and the page is that of a run under way."""
+    """Commands work although the view has to find the run again first."""
 
     async def main() -> None:
         path, watched = tmp_path / "runs.db", watched_run(run_id="eval-9")
@@ -329,7 +329,7 @@ def test_a_run_is_steered_from_a_page_that_nobody_has_looked_at_for_a_while(tmp_
 
 
 def test_a_run_that_is_deleted_while_it_is_watched_is_gone(tmp_path: Path) -> None:
-    """Its page says so, and ends; so does one of a run that does not let itself be heard."""
+    """The page of a deleted run says so and ends, as does one of a run without a connection."""
 
     async def main() -> None:
         path = tmp_path / "runs.db"
@@ -358,7 +358,7 @@ def test_a_run_that_is_deleted_while_it_is_watched_is_gone(tmp_path: Path) -> No
 
 
 def test_a_server_that_stops_waits_for_nobody(tmp_path: Path) -> None:
-    """Neither for who watches, nor for who reads nothing, nor for half a request."""
+    """Open event streams, idle clients and partial requests do not delay the end."""
 
     async def main() -> None:
         path = tmp_path / "runs.db"
@@ -380,7 +380,7 @@ def test_a_server_that_stops_waits_for_nobody(tmp_path: Path) -> None:
 
 
 def test_who_does_not_read_is_hung_up_on() -> None:
-    """So nothing that is made for a browser waits for it for ever."""
+    """Work for a browser never waits for it without a limit."""
 
     async def main() -> None:
         (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
@@ -402,7 +402,7 @@ async def _no_app(scope: Scope, _receive: Receive, _send: Send) -> None:
 
 
 def test_a_search_keeps_nobody_waiting_but_searches(database: Path) -> None:
-    """Nor does one of which nobody wants to know any more keep others from what they look for."""
+    """A cancelled search does not delay other requests."""
     gate = threading.Event()
 
     async def main() -> None:
@@ -422,7 +422,7 @@ def test_a_search_keeps_nobody_waiting_but_searches(database: Path) -> None:
 
 
 def test_nothing_is_done_for_who_has_gone() -> None:
-    """What he asked to see is not looked for any more; what he asked to be done is done."""
+    """A cancelled read is stopped; a command is completed."""
     done: list[str] = []
 
     async def app(scope: Scope, _receive: Receive, send: Send) -> None:
@@ -446,7 +446,7 @@ def test_nothing_is_done_for_who_has_gone() -> None:
 
 
 def test_whoever_comes_takes_the_place_of_who_was_quiet_the_longest(database: Path) -> None:
-    """A page that is open and sends nothing keeps no client out."""
+    """An idle connection is replaced by a new client."""
 
     async def main() -> None:
         async with (

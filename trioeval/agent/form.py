@@ -146,11 +146,11 @@ def _missing(data: Mapping[str, Any], around: FileContext) -> Iterator[Mistake]:
         hint = 'for example "prompts": ["Repair {{name}}."]'
         yield Mistake("there are no prompts, so agents have nothing to do", hint)
     tests = data.get("tests")
-    if tests is None or (tests == [] and not around.allow_empty):
-        at = ("tests",) if "tests" in data else ()
-        yield Mistake(
-            "there are no tests", 'each is a case: for example "tests": [{"id": "one"}]', at=at
-        )
+    hint = 'each is a case: for example "tests": [{"id": "one"}]'
+    if tests is None:
+        yield Mistake("there are no tests", hint, at=("tests",) if "tests" in data else ())
+    elif tests == [] and not around.allow_empty:
+        yield Mistake("the list of tests is empty", hint, at=("tests",))
 
 
 def _settings_hook(workspaces: WorkspaceTemplates) -> Hook:

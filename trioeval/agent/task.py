@@ -146,7 +146,7 @@ class AgentAnswerer:
         """True: other cases may wait for one that never started."""
         return True
 
-    def looks_ahead(self, _providers: Iterable[int], /, *, are_final: bool) -> bool:  # noqa: ARG002
+    def may_start_early(self, _providers: Iterable[int], /, *, are_final: bool) -> bool:  # noqa: ARG002
         """Return True: cases may wait for each other."""
         return True
 

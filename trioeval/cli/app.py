@@ -120,7 +120,7 @@ def preview(
     suite: Path,
     /,
     *,
-    wanted: PreviewFlags = PreviewFlags(),  # noqa: B008 - frozen
+    given: PreviewFlags = PreviewFlags(),  # noqa: B008 - frozen
     interrupts: _Injected,
 ) -> int:
     """Generate the first rows of a suite's datasets and show them, without storing anything.
@@ -132,7 +132,7 @@ def preview(
     """
     from trioeval.cli.commands.preview import preview as make_preview  # noqa: PLC0415 - see above
 
-    return make_preview(suite, wanted, interrupts)
+    return make_preview(suite, given, interrupts)
 
 
 @app.command(name="init", group=_TOOLS)

@@ -81,7 +81,7 @@ class LaneSpec:
         default="aimd",
         kw_only=True,
     )
-    """How the limit moves: by refusals (`aimd`), by latency as well (`latency`), or not at all (`off`)."""
+    """The rule of the limit: refusals (`aimd`), latency as well (`latency`), or none (`off`)."""
     slow_start: bool = attrs.field(default=False, kw_only=True)
     """True if the limit starts at 1 and doubles until the first trouble; for `aimd`."""
     retries: int = attrs.field(validator=_is_whole(0), default=3, kw_only=True)
@@ -101,7 +101,7 @@ class LaneSpec:
         default="alone",
         kw_only=True,
     )
-    """How to treat a call that exceeds a minute's tokens: start it alone, or refuse it."""
+    """The treatment of a call that exceeds a minute's tokens: start it alone, or refuse it."""
 
     def make_throttle(self) -> Throttle:
         """Return a throttle in its initial state."""

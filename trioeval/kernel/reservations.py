@@ -1,4 +1,4 @@
-"""What a call reserves and reports, and the permits of shared limits.
+"""Reservations and usage of a call, and the permits of shared limits.
 
 Every permit is settled or given back once, in the step in which its call is over. For when a call requests
 a permit, see `wait_queue`.

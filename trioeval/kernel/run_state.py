@@ -76,7 +76,7 @@ class RunState(CallContext, Generic[P, V]):
     rounds: int = 0
     """Number of times that a job with transient failures is run again."""
     window: float = math.inf
-    """How far a job may run ahead of the first outcome that is not emitted; infinite for no bound."""
+    """The distance by which a job may run ahead of the first unemitted outcome; may be infinite."""
     settled: Callable[[Outcome[V]], None] | None = None
     """Called with each outcome as soon as it exists."""
     ledger: Ledger[V] = attrs.field(init=False)

@@ -149,7 +149,7 @@ class Host:
         """The thread. However it ends, waiting calls are released."""
         try:
             trio.run(self._host)
-        except (Exception, BaseExceptionGroup, SystemExit) as error:  # noqa: BLE001 - told with each item
+        except (Exception, BaseExceptionGroup, SystemExit) as error:  # noqa: BLE001 - reported with each item
             self._failure = _told(error)
         finally:
             if not self._opened.done():
@@ -214,7 +214,9 @@ async def _serve(run: FileRun) -> None:
 def _told(error: BaseException) -> str:
     if isinstance(error, TrioevalError | OSError):
         return inert_lines(error, _REASON)
-    return escape_control_characters(f"{type(error).__name__}: {error}; this is a bug in trioeval", _REASON)
+    return escape_control_characters(
+        f"{type(error).__name__}: {error}; this is a bug in trioeval", _REASON
+    )
 
 
 def _join(thread: threading.Thread) -> None:

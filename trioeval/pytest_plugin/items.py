@@ -27,7 +27,7 @@ from trioeval.pytest_plugin.loading import (
 from trioeval.report.formats.markdown import without_commands
 from trioeval.text_safety import inert_lines
 
-# The process that leads the workers of xdist: it tells them when to stop, and cleans up.
+# The process that leads the workers of xdist: it stops them, and cleans up.
 
 
 STOPPED = "stopped"

@@ -49,7 +49,9 @@ def result_of_row(record: RowRecord) -> ItemResult:
         return ItemResult(ending="passed", properties=properties)
     reason = inert_lines(record.error or "no reason given", _REASON)
     if record.outcome in _UNASKED or record.question.get("outcome") == "skipped":
-        return ItemResult(ending="skipped", text=escape_control_characters(reason, _BRIEF), properties=properties)
+        return ItemResult(
+            ending="skipped", text=escape_control_characters(reason, _BRIEF), properties=properties
+        )
     if not status.has_verdict:
         reason = f"no verdict: {reason}"
     lines = [reason, *_shown(record)]

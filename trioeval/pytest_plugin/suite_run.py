@@ -212,7 +212,7 @@ class FileRun:
         serving = self.serving
         unended = 0
 
-        async def emit(row: Row) -> None:  # noqa: ASYNC124 - telling waits for nobody
+        async def emit(row: Row) -> None:  # noqa: ASYNC124 - reporting does not wait
             nonlocal unended
             unended += not has_ended(row.outcome)
             self._tell([run.record(row)])

@@ -63,7 +63,7 @@ def explain(events: Iterable[Event], index: int) -> JobHistory:
              0.000  a request on lane a starts
     """
     moments: list[_Moment] = []
-    # The waits before admission of each lane: only the admission tells which job they belong to.
+    # The waits before admission of each lane: the admission determines which job they belong to.
     ahead: dict[str | None, list[_Moment]] = {}
     for event in events:
         match event:

@@ -60,7 +60,9 @@ def calls_view(calls: Sequence[StoredCall]) -> RenderableType:
     """Return calls that were not made for a row: prompts, replies, and their cost."""
     parts: list[RenderableType] = []
     for number, call in enumerate(calls, 1):
-        parts += _block(f"call {number}: {escape_control_characters(call.provider, _NAME)}: prompt", call.prompt)
+        parts += _block(
+            f"call {number}: {escape_control_characters(call.provider, _NAME)}: prompt", call.prompt
+        )
         if call.reply is not None:
             parts += _block("reply of the call", _shown(call.reply.get("output")))
     return Group(*parts, _title("calls"), _calls(calls))
@@ -90,7 +92,10 @@ def _sections(
     yield from _agent(record, near)
     for call in calls:
         if call.role == "grader":
-            yield from _block(f"{escape_control_characters(call.provider, _NAME)}: prompt of the judge", call.prompt)
+            yield from _block(
+                f"{escape_control_characters(call.provider, _NAME)}: prompt of the judge",
+                call.prompt,
+            )
             if call.reply is not None:
                 yield from _block("reply of the call", _shown(call.reply.get("output")))
     if calls:

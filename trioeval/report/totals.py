@@ -294,7 +294,7 @@ class Totals:
     has_descriptions: bool = False
     """True if a test has a title."""
     cluster: str | None = None
-    """What names the cluster of a row; see `place_of`."""
+    """The key that names the cluster of a row; see `place_of`."""
     _last: tuple[int, RowPlace] = attrs.field(default=(-1, RowPlace(0)), init=False, repr=False)
     """The test index of the last row, and the test and cluster that its other columns share."""
 

@@ -5,7 +5,7 @@ with the kernel: no Trio, no tasks, no limiter. Where the kernel stores one floa
 starts and computes the rule from its definition; where the kernel has a queue, this one searches all jobs. It
 is a loop over a heap of events, slow and easy to read.
 
-**Plain scenarios** only: every job is exactly one `CallScript` on its own lane, and no lane adapts to latency; a
+**Plain scenarios** only: every job is exactly one `CallScript` on its own lane, no lane adapts to latency; a
 job that needs no lane is a single `Pause`. Covered are: max concurrency, request and token pace, minimum gap,
 blocks and the recovery from them, limits that learn from refusals, rates that are reported or measured,
 breakers, retries and back-offs, timeouts, serial jobs, keys, edges, salvage rounds, jobs on no lane, deadline

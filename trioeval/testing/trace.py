@@ -89,7 +89,7 @@ class GrantedPermit:
     granted: int
     """Sequence number of the grant."""
     ends: list["PermitEnd"] = attrs.field(factory=list)
-    """How it was settled or given back; exactly one is correct."""
+    """Its settlements and returns; exactly one is correct."""
 
 
 @attrs.frozen

@@ -77,7 +77,7 @@ class StaticFiles:
         """Return one file."""
         found = self._found.get(request.path_params["name"])
         if found is None:
-            raise HTTPException(404, "there is no such file")
+            raise HTTPException(404, "file not found")
         body, kind = found
         keep = {"cache-control": "private, max-age=31536000, immutable"}
         return Response(body, media_type=kind, headers=keep)
@@ -178,7 +178,7 @@ class RunEvents:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_until_stop, self.stop, nursery.cancel_scope)
             await self._tell(partial(_send, send))
-            nursery.cancel_scope.cancel("all is told")
+            nursery.cancel_scope.cancel("the run has ended")
         await send({"type": "http.response.body", "body": b""})
 
     async def _tell(self, send: Callable[[str], Awaitable[None]]) -> None:
@@ -489,7 +489,7 @@ def _run(reader: StoreReader, request: Request) -> RunFacts:
     run_id = request.path_params["run"]
     found = reader.find(run_id)
     if found is None:
-        raise HTTPException(404, f"there is no run {run_id} here, or not any more")
+        raise HTTPException(404, f"run {run_id} not found; it may have been deleted")
     return found
 
 

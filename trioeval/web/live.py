@@ -246,7 +246,7 @@ class _LiveServer:
         try:
             with self._accepting:
                 await trio.serve_listeners(self._serve, [listener], handler_nursery=watchers)
-        except Exception:  # noqa: BLE001 - told, and no harm to the run
+        except Exception:  # noqa: BLE001 - logged; the run continues
             _log.exception("the live server failed; the run continues")
 
     def end(self) -> None:
@@ -327,9 +327,9 @@ async def _until_over(
         await work(watcher)
     except _GONE:
         pass
-    except Exception:  # noqa: BLE001 - told, and no harm to the run
+    except Exception:  # noqa: BLE001 - logged; the run continues
         _log.exception("a watcher of the run cannot be served; the run continues")
-    scope.cancel("nobody is served any more")
+    scope.cancel("the watcher has disconnected")
 
 
 def _answer_line(number: int | None, refused: str | None) -> bytes:

@@ -336,7 +336,7 @@ async def open_live(run_id: str) -> AsyncIterator[Live]:
             try:
                 yield live
             finally:
-                nursery.cancel_scope.cancel("nobody watches any more")
+                nursery.cancel_scope.cancel("the connection is closed")
 
 
 def live_run_ids() -> list[str]:

@@ -13,7 +13,7 @@ import attrs
 import trio
 
 from trioeval.errors import NotLiveError, StoreError
-from trioeval.store import StoreReader, RunFacts
+from trioeval.store import RunFacts, StoreReader
 from trioeval.web.history import LaneHistory
 from trioeval.web.live_client import Live, open_live
 from trioeval.web.pages import StoreReading

@@ -41,7 +41,7 @@ _NAME = 40  # characters of the name of a test
 _PAGE = ".html"
 
 
-def compare_runs(db: Path | None, before: str, after: str, asked: CompareFlags) -> int:
+def compare_runs(db: Path | None, before: str, after: str, flags: CompareFlags) -> int:
     """Show the rows that differ between two runs, and whether the differences exceed chance.
 
     Raises:
@@ -50,8 +50,8 @@ def compare_runs(db: Path | None, before: str, after: str, asked: CompareFlags) 
         OutputError: A file cannot be written.
     """
     environment = read_environment(os.environ)
-    outputs = asked.output
-    bootstrap = None if asked.bootstrap is None else Bootstrap(asked.bootstrap)
+    outputs = flags.output
+    bootstrap = None if flags.bootstrap is None else Bootstrap(flags.bootstrap)
     written = [("-o", path) for path in outputs]
     check_files(databases=databases(db, environment), written=written)
     _check_pages(outputs)
@@ -60,13 +60,13 @@ def compare_runs(db: Path | None, before: str, after: str, asked: CompareFlags) 
         for facts in (old, new):
             check_not_suite_files(written, facts.files)
         check_outputs(outputs)
-        clusters = _clusters(reader, (old, new), asked.cluster)
-        if asked.cluster is not None:
-            _check_cluster(asked.cluster, chain(_records(reader, new), _records(reader, old)))
-        comparison = Comparison(partial(_records, reader, old), by=asked.by, clusters=clusters)
+        clusters = _clusters(reader, (old, new), flags.cluster)
+        if flags.cluster is not None:
+            _check_cluster(flags.cluster, chain(_records(reader, new), _records(reader, old)))
+        comparison = Comparison(partial(_records, reader, old), by=flags.by, clusters=clusters)
         changes = comparison.changes(_records(reader, new))
-        found = partial(findings_of, comparison.columns, asked.confidence, bootstrap)
-        if asked.json:
+        found = partial(findings_of, comparison.columns, flags.confidence, bootstrap)
+        if flags.json:
             ids = (old.id, new.id)
             pour(
                 json_chunks(comparison_json(*ids, comparison, changes, found, bootstrap=bootstrap))
@@ -74,19 +74,19 @@ def compare_runs(db: Path | None, before: str, after: str, asked: CompareFlags) 
             show("")
             findings = found()
         else:
-            shown, more = (list(changes), 0) if asked.changed else first_of(changes, _SHOWN)
+            shown, more = (list(changes), 0) if flags.changed else first_of(changes, _SHOWN)
             findings = found()
         for path in outputs:
             _write_page(
-                path, (reader, old, new), asked.by, [*told_of(comparison.columns, findings)]
+                path, (reader, old, new), flags.by, [*told_of(comparison.columns, findings)]
             )
-    if not asked.json:
+    if not flags.json:
         show(f"before: {run_line(old)}")
         show(f"after:  {run_line(new)}")
-        if asked.changed or findings.pairs:
+        if flags.changed or findings.pairs:
             _show_changes(shown, more)
         _show_findings(comparison, findings)
-    return _exit(asked.fail_if, findings, comparison, new)
+    return _exit(flags.fail_if, findings, comparison, new)
 
 
 def _show_changes(shown: Sequence[RowChange], more: int) -> None:

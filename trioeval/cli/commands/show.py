@@ -114,8 +114,8 @@ def show_dataset(reader: StoreReader, facts: RunFacts, head: Head, rows: int) ->
         columns = _profiles(found)
     if columns:
         draw(Profile(columns), sys.stdout)
-    gone = reader.dropped_rows(facts, head.task, limit=_SHOWN_DATASETS_FAILURES)
-    if dropped := dropped_view(gone, 0 if stored is None else stored.dropped):
+    dropped_rows = reader.dropped_rows(facts, head.task, limit=_SHOWN_DATASETS_FAILURES)
+    if dropped := dropped_view(dropped_rows, 0 if stored is None else stored.dropped):
         show(f"dropped rows:\n{dropped}")
 
 
@@ -130,11 +130,11 @@ def show_dataset_row(reader: StoreReader, facts: RunFacts, head: Head, number: i
     found, why = _files(head, reader.datasets(facts).get(head.task))
     place = None if found is None else found.place(number)
     calls = reader.calls(facts, head.task, number)
-    gone = [*map(failure_line, reader.dropped_rows(facts, head.task, row=number))]
-    if place is None and not gone and not calls:
+    dropped_rows = [*map(failure_line, reader.dropped_rows(facts, head.task, row=number))]
+    if place is None and not dropped_rows and not calls:
         reason = "it is not written yet" if found is not None else why
         raise UsageError(f"{facts.id} has no row {number} of task {head.task}: {reason}")
-    show(f"task {escape_control_characters(head.task, 60)}, {gone[0] if gone else f'row {number}'}")
+    show(f"task {escape_control_characters(head.task, 60)}, {dropped_rows[0] if dropped_rows else f'row {number}'}")
     if found is not None and place is not None:
         draw(row_values(found[place]), sys.stdout)
     if calls:
@@ -165,11 +165,11 @@ def _unfinished(stored: DatasetFacts | None) -> str:
 
 
 def _folder_line(found: DatasetRows) -> str:
-    wanted = found.header.grouping.rows
-    has_ended = found.result is not None or len(found) + sum(found.dropped.values()) == wanted
+    requested = found.header.grouping.rows
+    has_ended = found.result is not None or len(found) + sum(found.dropped.values()) == requested
     line = (
         f"{shown_path(found.path, Path.cwd())}: {'' if has_ended else 'unfinished: '}"
-        f"{len(found)} of {wanted} rows in {len(found.files)} {found.format} files"
+        f"{len(found)} of {requested} rows in {len(found.files)} {found.format} files"
     )
     dropped = ", ".join(f"{cause.replace('_', ' ')} {n}" for cause, n in found.dropped.items())
     return f"{line}; dropped: {escape_control_characters(dropped)}" if dropped else line
@@ -335,14 +335,14 @@ def show_row(db: Path | None, run: str, index: int, *, task: str | None) -> int:
             size = facts.sizes[facts.tasks.index(named)] or "its"
             raise UsageError(
                 f"{facts.id} has no row {index}{of}; {stored} of {size} rows are stored, numbered from 0"
-                + _begun(agents_folder(reader.path, facts.id), head, index)
+                + _running_agent(agents_folder(reader.path, facts.id), head, index)
             )
         calls = reader.calls(facts, named, index)
     draw(row_view(RowRecord.of(record, index=index), calls, Path.cwd()), sys.stdout)
     return Exit.OK
 
 
-def _begun(run: Path, head: Head, index: int) -> str:
+def _running_agent(run: Path, head: Head, index: int) -> str:
     """Return where the agent of a case works that has no row yet."""
     folders = case_folders(run, head, index)
     if not folders:

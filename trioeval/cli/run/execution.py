@@ -213,12 +213,14 @@ class Execution:
         if not self.flags.output.quiet:
             say(f"warning: {text}")
 
-    def _notice(self, watching: RunViews, row: Row) -> None:
+    def _on_row_ended(self, watching: RunViews, row: Row) -> None:
         watching.row_is_over(row)
         if self.flags.limits.fail_fast and row.status is not Status.PASS:
             self.stopping.stop()
 
-    def _built(self, collector: Collector, watching: RunViews, result: DatasetResult) -> None:
+    def _on_dataset_ended(
+        self, collector: Collector, watching: RunViews, result: DatasetResult
+    ) -> None:
         watching.tasks.ended(result.task)
         collector.dataset(result)
         if self.flags.limits.fail_fast and trouble(result) is not None:
@@ -235,7 +237,7 @@ class Execution:
         metrics: RunMetrics,
         telemetry: "Telemetry | None",
     ) -> None:
-        lanes = make_lanes(self.prepared, quota=quota)
+        lanes = make_lanes(self.prepared, limits=limits)
         watching = RunViews(
             prepared=self.prepared,
             lanes=lanes,
@@ -249,7 +251,7 @@ class Execution:
         metrics.buses = agents.bus_stats
         self._activity = watching.picture.activity
 
-        notify_live: Callable[[int | None, str | None], None] = _notify_nobody
+        notify_live: Callable[[int | None, str | None], None] = _ignore_row
         watches: list[Observers] = []
 
         async def emit(row: Row) -> None:
@@ -431,5 +433,5 @@ def _observer_of_all(watches: Sequence[Observers], task: str | None, row_of: Row
     return observe_all
 
 
-def _notify_nobody(_index: int | None, _task: str | None) -> None:
+def _ignore_row(_index: int | None, _task: str | None) -> None:
     """Ignore a row, since no viewer is connected."""

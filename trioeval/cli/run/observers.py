@@ -426,7 +426,9 @@ class _ExporterLog(logging.Handler):
     def once(self, text: str) -> None:
         if not self._is_told:
             self._is_told = True
-            self._warn(f"--otel: some data cannot be sent: {escape_control_characters(text, _TOLD)}")
+            self._warn(
+                f"--otel: some data cannot be sent: {escape_control_characters(text, _TOLD)}"
+            )
 
     @contextmanager
     def instead_of_logs(self, *, on: bool) -> Iterator[None]:

@@ -135,17 +135,17 @@ def _rows_of(settings: ColumnsSettings) -> str:
     return f"rows known when {escape_control_characters(seed.from_task or '', _PLAN_DATASETS_NAME)} has ended"
 
 
-def rows_later(part: PreparedTask, wanted: Mapping[str | None, int | None]) -> str:
+def rows_later(part: PreparedTask, requested: Mapping[str | None, int | None]) -> str:
     """Return the number of rows, as far as it is known, of a task whose tests come from a dataset.
 
     Args:
         part: The task.
-        wanted: The requested number of rows of each dataset, where it is known.
+        requested: The requested number of rows of each dataset, where it is known.
     """
     source = part.prepared.suite.rows_of
     if source is None:
         return ""
-    bounds = [one for one in (source.limit, wanted.get(source.task)) if one is not None]
+    bounds = [one for one in (source.limit, requested.get(source.task)) if one is not None]
     each = len(part.prepared.steps)
     most = f" (at most {min(bounds) * each})" if bounds else ""
     return f"rows known when {escape_control_characters(source.task, _PLAN_DATASETS_NAME)} has ended{most}"
@@ -219,10 +219,10 @@ def limit_seconds(
     """
     if settings.backend != "memory":
         return
-    known, wanted = known_limits(settings) or {}, Counter[str]()
+    known, requested = known_limits(settings) or {}, Counter[str]()
     for lane, keys in lanes.items():
-        wanted.update({use.key: calls[lane] for use in keys if use.unit in _ONE_EACH})
-    for key, count in wanted.items():
+        requested.update({use.key: calls[lane] for use in keys if use.unit in _ONE_EACH})
+    for key, count in requested.items():
         limit = known.get(key)
         if count and limit is not None and limit.window is not None:
             yield math.floor((count - 1) / limit.capacity) * limit.window
@@ -249,7 +249,7 @@ def plan_lines(prepared: PreparedSuite) -> Iterator[str]:
     """
     rows, cells = Counter[str](), Counter[str]()
     judging: dict[str, Count] = {}
-    wanted = {
+    requested = {
         part.id: own.rows
         for part in prepared.parts
         if isinstance(own := part.prepared.suite.settings, ColumnsSettings)
@@ -259,10 +259,8 @@ def plan_lines(prepared: PreparedSuite) -> Iterator[str]:
         if isinstance(settings, ColumnsSettings):
             yield from dataset_lines(part, settings, cells)
             continue
-        yield from _part_lines(part, rows, wanted)
-        yield from (
-            f"  {escape_control_characters(note, 200)}" for note in list_notes(part.prepared.steps)
-        )
+        yield from _part_lines(part, rows, requested)
+        yield from (f"  {escape_control_characters(note, 200)}" for note in list_notes(part.prepared.steps))
         if isinstance(settings, AgentSettings):
             yield from agent_lines(part, settings)
         if part.prepare_with_rows is not None:
@@ -300,7 +298,7 @@ def size_lines(error: TooManyRowsError) -> Iterator[str]:
 
 
 def _part_lines(
-    part: PreparedTask, rows: Counter[str], wanted: Mapping[str | None, int | None]
+    part: PreparedTask, rows: Counter[str], requested: Mapping[str | None, int | None]
 ) -> Iterator[str]:
     """Yield the lines of one task, and add its rows to those of its lanes as far as they are known."""
     prepared = part.prepared
@@ -318,8 +316,8 @@ def _part_lines(
     task = "" if part.id is None else f"task {part.id}{after}: "
     size = (
         f"{len(steps)} rows of {tests} tests"
-        if part.prepare_with_rows is None
-        else rows_later(part, wanted)
+        if part.settle is None
+        else rows_later(part, requested)
     )
     yield f"{task}{size} in {len(steps.columns)} columns"
     if (why := prepared.why_in_order) is not None:
@@ -368,7 +366,7 @@ def _bound_lines(options: EvaluateOptions) -> Iterator[str]:
 
 def _use_lines(parts: Sequence[PreparedTask], *, judged: bool) -> Iterator[str]:
     """Yield the most that services may use, from their bounds and the lengths of templates and variables."""
-    tokens, money, priced, paid = 0.0, 0.0, False, False
+    tokens, money, priced, is_unpriced = 0.0, 0.0, False, False
     for part in parts:
         # The number of rows, or of calls of an agent, is not known.
         if part.prepare_with_rows is not None or isinstance(
@@ -388,10 +386,12 @@ def _use_lines(parts: Sequence[PreparedTask], *, judged: bool) -> Iterator[str]:
             money += weight * most_money(known, prompt, known.longest_reply)
             is_priced = known.price is not None or known.most_cost is not None
             priced = priced or is_priced
-            paid = paid or not is_priced
+            is_unpriced = is_unpriced or not is_priced
     if tokens:
         cost = f", at most about {money:.2f} US dollars" if priced else ""
-        unknown = ("; some prices" if priced else "; prices") + " are not known" if paid else ""
+        unknown = (
+            ("; some prices" if priced else "; prices") + " are not known" if is_unpriced else ""
+        )
         judges = ", without judges" if judged else ""
         yield f"at most about {tokens:.0f} tokens{cost}{unknown}{judges}"
 

@@ -13,7 +13,7 @@ from trioeval.cli.flags import RunFlags, StorageFlags
 from trioeval.cli.inputs import check_files, check_not_suite_files, environ_with
 from trioeval.cli.output import check_outputs
 from trioeval.cli.run.exit_status import RunEnd
-from trioeval.cli.run.start import Continued
+from trioeval.cli.run.start import Continuation
 from trioeval.cli.settings import first
 from trioeval.cli.stored_flags import StoredFlags
 from trioeval.cli.stored_results import counted, datasets_of, open_runs, results_of, write_stored
@@ -103,9 +103,9 @@ class ResumedRun:
             )
             for part in parts
         }
-        gone = [str(task) for task in before if task not in sizes]
-        if gone or not all(one.is_same for one in found.values()):
-            self._report_changes(reader, found, changed, gone)
+        removed = [str(task) for task in before if task not in sizes]
+        if removed or not all(one.is_same for one in found.values()):
+            self._report_changes(reader, found, changed, removed)
         return found
 
     def _report_changes(
@@ -113,7 +113,7 @@ class ResumedRun:
         reader: StoreReader,
         found: Mapping[str | None, Reconciled],
         changed: list[str],
-        gone: list[str],
+        removed: list[str],
     ) -> None:
         """Print how the rows have changed.
 
@@ -126,7 +126,7 @@ class ResumedRun:
             call = partial(_name_of_stored, reader, self.facts, task)
             text = summarize(one, call)
             lines += [text] if task is None else [f"task {task}: {text}"]
-        lines += [f"task {task} was removed" for task in gone]
+        lines += [f"task {task} was removed" for task in removed]
         if not self.flags.keep.reconcile:
             hint = "pass --reconcile to keep the unchanged rows and run the others"
             raise UsageError("\n".join([*lines, hint]))
