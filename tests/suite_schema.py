@@ -47,12 +47,7 @@ from trioeval.loading.tasks import AGENT, COLUMNS, PROMPT_EVAL, QUESTION_EVAL
 from trioeval.question_eval.form import ROWS_KEY
 from trioeval.question_eval.model import QuestionBudget, QuestionSettings, Tool
 from trioeval.suite.dependencies import FailedDependency
-from trioeval.suite.form import (
-    DEFINITIONS,
-    NOT_YET_IN_LANES,
-    IGNORED_KEYS,
-    IGNORED_OPTIONS,
-)
+from trioeval.suite.form import DEFINITIONS, IGNORED_KEYS, IGNORED_OPTIONS, NOT_YET_IN_LANES
 from trioeval.suite.model import (
     BatchSettings,
     BudgetSettings,

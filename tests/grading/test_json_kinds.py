@@ -48,7 +48,7 @@ def test_outputs_are_judged_by_schema(output: str, kind: str, value: Any, *, pas
         ),
         ({"$ref": "#/definitions/x"}, ".value", "does not exist"),
         ({"$ref": "http://localhost/x"}, ".value", "disabled"),
-        ({"type": "strin"}, ".value.type", "\"strin\" is not a JSON Schema type"),
+        ({"type": "strin"}, ".value.type", '"strin" is not a JSON Schema type'),
         ({"minimum": "a"}, ".value", "the schema is invalid"),
         ({"format": "zork"}, ".value.format", "not a format"),
         ({"if": True}, ".value.if", "without"),
