@@ -1,4 +1,4 @@
-"""What the assertion types say of outputs. Ids such as AS-01 are those of the acceptance cases."""
+"""The verdicts of assertion types on outputs. Ids such as AS-01 are those of the acceptance cases."""
 
 import json
 from typing import Any
@@ -129,7 +129,7 @@ def test_not_turns_every_verdict_round(base: str, output: str, text: str) -> Non
 @pytest.mark.slow
 @given(VALUES)
 def test_a_value_equals_its_own_json(value: Any) -> None:
-    """Whatever is asserted, an output that is exactly that passes."""
+    """An output that equals the value passes."""
     assert grade(value, [Assertion(type="equals", value=value)]).passed
 
 

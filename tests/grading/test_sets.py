@@ -82,7 +82,7 @@ def test_a_set_fails_the_row_where_it_stands() -> None:
 
 
 def test_the_first_failure_that_decides_may_stand_in_a_set() -> None:
-    """What is behind it is not judged, in the set or out of it; the threshold of the set saves nothing."""
+    """Later assertions are not judged, in the set or outside; the set's threshold does not help."""
     verdict = grade(
         "a", [YES, set_of(YES, NO, YES, threshold=0.5), YES], short_circuit=True, threshold=0.1
     )
